@@ -1,0 +1,135 @@
+"""The simulated engine against a bare loop, and two jobs against one; all ratios from one run.
+
+    python benchmarks/simulator.py
+
+The model costs what ResNet20 costs: residual 3x3 convolutions of 16, 32 and 64 channels with BatchNorm, 0.27 million
+parameters, batches of 64 images of 32x32. Limits: overhead at most 5%, two jobs at least 1.8 times one.
+
+Each round of measurement takes the bare loop, one job and two jobs one after another, so that a slow moment of the
+machine falls on all three; the ratios are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import orlomo
+from orlomo.engines.pool import one_thread
+from orlomo.tasks.digits import classification_loss
+
+WORKERS, LOCAL_STEPS, REPORTS, BATCH = 8, 2, 16, 64
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions around a shortcut without parameters."""
+
+    def __init__(self, inputs: int, outputs: int):
+        super().__init__()
+        self.stride = outputs // inputs if inputs > 3 else 1
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, self.stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.padding = outputs - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
+        shortcut = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.padding))
+        return functional.relu(y + shortcut)
+
+
+def network() -> nn.Module:
+    """Twenty layers, as ResNet20."""
+    widths = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
+    blocks = [Block(a, b) for a, b in zip(widths, widths[1:], strict=False)]
+    stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+def make_task() -> orlomo.Task:
+    """Random images: the cost is what counts."""
+    images = torch.randn(1024, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(1024) % 10
+    return orlomo.Task(model=network, loss=classification_loss, train_data=(images, labels), batch_size=BATCH)
+
+
+def bare_loop(task: orlomo.Task) -> float:
+    """Seconds for the same number of local momentum steps, in one process, with torch alone."""
+    model = network()
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images, labels = task.train_data  # type: ignore[misc]
+    order = torch.randperm(1024)
+    begin = time.perf_counter()
+    with one_thread():
+        for step in range(REPORTS * LOCAL_STEPS):
+            chosen = order[step * BATCH % 1024 :][:BATCH]
+            optimizer.zero_grad()
+            functional.cross_entropy(model(images[chosen]), labels[chosen]).backward()
+            optimizer.step()
+    return time.perf_counter() - begin
+
+
+def simulated(task: orlomo.Task, jobs: int) -> float:
+    """Seconds for a simulated run of as many steps, its start-up and its run folder included, evaluations left out."""
+    method = orlomo.OrLoMo(learning_rate=0.01, local_steps=LOCAL_STEPS)
+    epochs = REPORTS * LOCAL_STEPS * BATCH / task.size
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        run = orlomo.train(
+            task,
+            method,
+            workers=WORKERS,
+            epochs=epochs,
+            cluster="heterogeneous",
+            jobs=jobs,
+            out=Path(folder) / "run",
+            evaluate_every=1e9,
+        )
+        total = time.perf_counter() - begin
+        return total - evaluation_seconds(task, run) / min(jobs, 2)
+
+
+def evaluation_seconds(task: orlomo.Task, run: orlomo.Run) -> float:
+    """What the evaluations at the beginning and the end, and the final recalibration, cost in one process."""
+    from orlomo.tasks.evaluation import evaluate, recalibrate
+
+    flat = task.build(seed=0)
+    begin = time.perf_counter()
+    with one_thread():
+        for _ in range(len(run.metrics["iteration"])):
+            evaluate(task, flat, run.params, seed=0)
+        recalibrate(task, flat, seed=0)
+    return time.perf_counter() - begin
+
+
+def main() -> int:
+    """Measure and print; exit code 1 where a limit is missed."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--rounds", type=int, default=5)
+    rounds = options.parse_args().rounds
+    task = make_task()
+    bare_loop(task)  # warm-up
+    overheads, speedups = [], []
+    for _ in range(rounds):
+        bare, one, two = bare_loop(task), simulated(task, 1), simulated(task, 2)
+        overheads.append(one / bare)
+        speedups.append(one / two)
+        print(f"bare loop {bare:6.2f} s   one job {one:6.2f} s   two jobs {two:6.2f} s", flush=True)
+    overhead, speedup = statistics.median(overheads), statistics.median(speedups)
+    print(f"simulation / bare loop: {overhead:.3f} (limit 1.05)")
+    print(f"one job / two jobs:     {speedup:.3f} (limit 1.80)")
+    return 0 if overhead <= 1.05 and speedup >= 1.8 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

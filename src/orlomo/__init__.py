@@ -1,0 +1,56 @@
+"""orlomo: asynchronous momentum training for PyTorch on machines of unequal speed."""
+
+from orlomo.cluster import Cluster, Fault, Speed, cluster
+from orlomo.errors import Diverged, OrlomoError, ReportRefused
+from orlomo.methods import (
+    ALSGD,
+    ASGD,
+    MSGD,
+    Assignment,
+    LocalOrMoDA,
+    LocalSGD,
+    Method,
+    OrLoMo,
+    OrMoDA,
+    PRSGDm,
+    Report,
+    Server,
+    method,
+)
+from orlomo.records.run import Run
+from orlomo.tasks import Task, task
+from orlomo.trace import trace
+from orlomo.train import load, replay, resume, train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ALSGD",
+    "ASGD",
+    "MSGD",
+    "Assignment",
+    "Cluster",
+    "Diverged",
+    "Fault",
+    "LocalOrMoDA",
+    "LocalSGD",
+    "Method",
+    "OrLoMo",
+    "OrMoDA",
+    "OrlomoError",
+    "PRSGDm",
+    "Report",
+    "ReportRefused",
+    "Run",
+    "Server",
+    "Speed",
+    "Task",
+    "cluster",
+    "load",
+    "method",
+    "replay",
+    "resume",
+    "task",
+    "trace",
+    "train",
+]

@@ -1,0 +1,360 @@
+"""The command `orlomo`: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orlomo.errors import ConfigError, Interrupted, OrlomoError, unknown_name
+
+METHOD_FLAGS = {
+    "learning_rate": (float, "local learning rate (gamma)"),
+    "momentum": (float, "momentum coefficient (beta)"),
+    "local_steps": (int, "local steps in a round (S)"),
+    "weight_decay": (float, "L2 weight decay"),
+    "clip_norm": (float, "largest norm of a local gradient"),
+    "schedule": (str, "of the learning rate: constant, step:80,120, cosine:160"),
+    "warmup_epochs": (float, "linear warm-up"),
+    "global_rate": (str, "eta: delay-adaptive or constant"),
+}
+RUN_FLAGS = {
+    "workers": (int, "number of workers (K)"),
+    "epochs": (float, "passes over the data, all workers together"),
+    "cluster": (str, "homogeneous, heterogeneous, heterogeneous:4, slow-worker:10"),
+    "engine": (str, "what runs the workers: simulated"),
+    "device": (str, "where the models are: cpu, cuda"),
+    "batch_size": (int, "in place of the task's own"),
+    "evaluate_every": (float, "epochs between evaluations"),
+    "checkpoint_seconds": (float, "seconds between checkpoints"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors are one line and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see `{self.prog} --help`)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, rest = super().parse_known_args(args, namespace)
+        unknown = [word for word in rest if word.startswith("--")]
+        if unknown:
+            flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            raise unknown_name(f"flag of `{self.prog}`", unknown[0].partition("=")[0], flags)
+        return options, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise unknown_name("command", value, action.choices)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0 done, 1 a replay that differs, 2 an error, 128+n stopped by signal n."""
+    try:
+        options = parser().parse_args(arguments)
+        code: int = options.call(options)
+        return code
+    except Interrupted as stop:
+        print(f"orlomo: {stop}", file=sys.stderr)
+        return 128 + stop.signal_number
+    except OrlomoError as error:
+        print(f"orlomo: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("orlomo: stopped before anything was computed", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output went away
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        print(f"orlomo: {error.strerror}: {error.filename or 'writing a file'}", file=sys.stderr)
+        return 2
+
+
+def parser() -> Parser:
+    """All commands and their flags."""
+    top = Parser(
+        prog="orlomo",
+        description="Asynchronous momentum training for machines of unequal speed.",
+        allow_abbrev=False,
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+
+    train = commands.add_parser("train", help="train a task with a method on a cluster", allow_abbrev=False)
+    train.add_argument("task", help="a built-in task, FILE.py:NAME, or a TOML file with the whole config")
+    train.add_argument("--method", help="see `orlomo methods`")
+    train.add_argument("--seed", type=int)
+    _flags(train, RUN_FLAGS | METHOD_FLAGS)
+    train.add_argument("--out", type=Path, help="the run folder")
+    _common(train)
+    train.set_defaults(call=_train)
+
+    comparison = commands.add_parser(
+        "compare", help="run several methods and show one table and plot", allow_abbrev=False
+    )
+    comparison.add_argument("task", help="a built-in task, FILE.py:NAME, or a TOML file")
+    comparison.add_argument("--methods", required=True, help="names with commas between")
+    comparison.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
+    _flags(comparison, RUN_FLAGS | METHOD_FLAGS)
+    comparison.add_argument("--out", type=Path, help="the folder; finished runs in it are used again")
+    _common(comparison)
+    comparison.set_defaults(call=_compare)
+
+    for name, call, text in (
+        ("resume", _resume, "go on with a run from its newest checkpoint"),
+        ("replay", _replay, "compute a run again from its trace and compare, bit for bit"),
+    ):
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.add_argument("folder", type=Path)
+        _common(command)
+        command.set_defaults(call=call)
+
+    tracing = commands.add_parser("trace", help="lay down a schedule alone, without a task, as CSV", allow_abbrev=False)
+    tracing.add_argument("--method", default="orlomo")
+    tracing.add_argument("--workers", type=int, default=16)
+    tracing.add_argument("--iterations", type=int, default=1000)
+    tracing.add_argument("--local-steps", type=int)
+    tracing.add_argument("--cluster", default="homogeneous")
+    tracing.add_argument("--seed", type=int, default=0)
+    tracing.add_argument("--parameters", type=int, default=0, help="the model's size, where bytes cost time")
+    tracing.add_argument("--out", type=Path, help="the CSV file (default: only the summary)")
+    tracing.add_argument("--json", action="store_true")
+    tracing.set_defaults(call=_trace)
+
+    for name, call, text in (
+        ("methods", _methods, "list the methods"),
+        ("tasks", _tasks, "list the built-in tasks"),
+    ):
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.add_argument("--json", action="store_true")
+        command.set_defaults(call=call)
+    return top
+
+
+def _flags(command: Parser, flags: dict[str, tuple[Any, str]]) -> None:
+    for name, (kind, text) in flags.items():
+        command.add_argument("--" + name.replace("_", "-"), dest=name, type=kind, help=text)
+
+
+def _common(command: Parser) -> None:
+    command.add_argument("--jobs", type=int, help="processes that compute rounds (default: one a core)")
+    command.add_argument("--quiet", action="store_true", help="no progress bar")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _warn(text: str) -> None:
+    print(f"orlomo: warning: {text}", file=sys.stderr)
+
+
+def _table(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config's table (without the method) and the method's, from the TOML file and the flags over it."""
+    from orlomo import config
+
+    table: dict[str, Any] = {"task": options.task}
+    if options.task.endswith(".toml"):
+        table = config.read(Path(options.task))
+    method = table.pop("method", {})
+    method = dict(method) if isinstance(method, dict) else {"name": method}
+    given = {name: getattr(options, name) for name in RUN_FLAGS if getattr(options, name) is not None}
+    hyper = {name: getattr(options, name) for name in METHOD_FLAGS if getattr(options, name) is not None}
+    return table | given, method | hyper
+
+
+def _train(options: argparse.Namespace) -> int:
+    from orlomo import config
+    from orlomo.compare import settings_for
+    from orlomo.methods import METHODS
+    from orlomo.report.progress import TerminalProgress
+    from orlomo.train import start
+
+    table, method = _table(options)
+    if options.seed is not None:
+        table["seed"] = options.seed
+    if options.method is not None and options.method != method.get("name"):
+        flags = {name: method[name] for name in METHOD_FLAGS if getattr(options, name) is not None}
+        # Another method than the file's: what it does not have goes, unless a flag asked for it.
+        kept = settings_for(options.method, method) if options.method in METHODS else {}
+        method = {**kept, **flags, "name": options.method}
+    settings = config.from_table({**table, "method": method}, options.task)
+    folder = options.out
+    try:
+        with TerminalProgress(options.quiet) as progress:
+            run = start(settings, folder, jobs=options.jobs, progress=progress)
+    except Interrupted as stop:
+        raise _how_to_resume(stop) from None
+    return _print_run(run, options.json)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from orlomo import config
+    from orlomo.compare import check_methods, compare, settings_for
+    from orlomo.errors import require
+    from orlomo.methods import METHODS
+    from orlomo.report.progress import TerminalProgress
+    from orlomo.report.summary import terminal_table
+
+    names = [name.strip() for name in options.methods.split(",") if name.strip()]
+    require(bool(names), "--methods names no method")
+    require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
+    check_methods(names)
+    for name in names:
+        if name not in METHODS:
+            raise unknown_name("method", name, METHODS)
+    table, method = _table(options)
+    method.pop("name", None)
+    configs = {}
+    for name in names:
+        limit = METHODS[name].max_workers
+        own = {**table, "method": {"name": name, **settings_for(name, method)}}
+        if limit is not None:
+            own["workers"] = limit
+        configs[name] = [config.from_table({**own, "seed": seed}, options.task) for seed in range(options.seeds)]
+    task = configs[names[0]][0].task
+    folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
+    try:
+        with TerminalProgress(options.quiet, runs=len(names) * options.seeds) as progress:
+            result = compare(configs, folder, jobs=options.jobs, progress=progress, warn=_warn)
+    except Interrupted as stop:
+        raise Interrupted(
+            f"{stop}; what was done is in {folder}: the same command goes on", stop.signal_number
+        ) from None
+    if options.json:
+        print(json.dumps(result.to_json()))
+        return 0
+    first = configs[names[0]][0]
+    title = f"{first.task}: {first.workers} workers, {first.cluster.name} cluster, {first.epochs:g} epochs"
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    console.print(terminal_table(result.rows, f"{title}, {options.seeds} seed{'s' * (options.seeds > 1)}"))
+    for path in result.files:
+        print(path)
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from orlomo.records.run import Run
+    from orlomo.report.progress import TerminalProgress
+    from orlomo.train import resume
+
+    if Run(options.folder).finished:
+        print(f"{options.folder} is finished already", file=sys.stderr)
+    try:
+        with TerminalProgress(options.quiet) as progress:
+            run = resume(options.folder, jobs=options.jobs, progress=progress, warn=_warn)
+    except Interrupted as stop:
+        raise _how_to_resume(stop) from None
+    return _print_run(run, options.json)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    import dataclasses
+
+    from orlomo.report.progress import TerminalProgress
+    from orlomo.train import replay
+
+    with TerminalProgress(options.quiet) as progress:
+        result = replay(options.folder, jobs=options.jobs, progress=progress, warn=_warn)
+    print(json.dumps(dataclasses.asdict(result)) if options.json else result)
+    return 0 if result.agrees else 1
+
+
+def _trace(options: argparse.Namespace) -> int:
+    import numpy as np
+
+    from orlomo.cluster.schedule import COLUMNS, KINDS
+    from orlomo.methods import method
+    from orlomo.records.columns import TableWriter
+    from orlomo.trace import trace
+
+    settings = {} if options.local_steps is None else {"local_steps": options.local_steps}
+    events = trace(
+        method(options.method, **settings),
+        workers=options.workers,
+        iterations=options.iterations,
+        cluster=options.cluster,
+        seed=options.seed,
+        parameters=options.parameters,
+    )
+    if options.out is not None:
+        writer = TableWriter(options.out, COLUMNS)
+        names = list(COLUMNS)
+        for values in zip(*(events[name].tolist() for name in names), strict=True):
+            writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
+        writer.close()
+    delays = events["delay"][events.reports]
+    facts = {
+        "events": len(events),
+        "virtual_seconds": float(events["finish"][-1]),
+        "mean_delay": float(np.mean(delays)),
+        "max_delay": int(np.max(delays)),
+    }
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        print("  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items()))
+    return 0
+
+
+def _methods(options: argparse.Namespace) -> int:
+    from orlomo.methods import METHODS
+
+    return _list({name: (kind.summary, kind.paper) for name, kind in METHODS.items()}, options.json, "paper")
+
+
+def _tasks(options: argparse.Namespace) -> int:
+    from orlomo.tasks import TASKS
+
+    made = {name: make() for name, make in TASKS.items()}
+    facts = {
+        name: (
+            (TASKS[name].__doc__ or "").strip().splitlines()[0],
+            f"{task.size} samples, batch {task.batch_size}, {task.initial_params(0).numel()} parameters",
+        )
+        for name, task in made.items()
+    }
+    return _list(facts, options.json, "size")
+
+
+def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> int:
+    if as_json:
+        print(json.dumps([{"name": n, "summary": one, second: two} for n, (one, two) in entries.items()]))
+        return 0
+    width = max(map(len, entries))
+    for name, (one, two) in entries.items():
+        print(f"{name:<{width}}  {one}\n{'':<{width}}  {two}")
+    return 0
+
+
+def _how_to_resume(stop: Interrupted) -> Interrupted:
+    return Interrupted(f"{stop}; saved. Go on with: orlomo resume {stop.folder}", stop.signal_number)
+
+
+def _print_run(run: Any, as_json: bool) -> int:
+    from orlomo.report.summary import summarise
+
+    summary = summarise(run)
+    if as_json:
+        print(json.dumps(summary.to_json()))
+        return 0
+    accuracy = "" if summary.test_accuracy != summary.test_accuracy else f"test accuracy {summary.test_accuracy:.2%}, "
+    print(
+        f"{summary.method} on {summary.task}: {accuracy}train loss {summary.train_loss:.4g}, "
+        f"virtual time {summary.virtual_seconds:.1f}, mean delay {summary.mean_delay:.1f}, "
+        f"max delay {summary.max_delay}, real time {summary.real_seconds:.1f} s"
+    )
+    print(summary.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

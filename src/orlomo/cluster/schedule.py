@@ -1,0 +1,190 @@
+"""The schedule: who reports when, laid down by a method's ledger and a cluster's times, without a gradient.
+
+A schedule is a trace of events in columns. Real engines record the same columns; `replay` reads them back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orlomo.cluster.cluster import Cluster, ComputeTimes, Fault
+from orlomo.errors import ConfigError
+from orlomo.methods.ledger import Handout, Ledger, Step
+
+KINDS = ("report", "crash", "return", "join", "leave")
+"""What an event can be, by its code in the `kind` column."""
+
+REPORT = 0
+DEPARTURES = frozenset((KINDS.index("crash"), KINDS.index("leave")))
+
+COLUMNS = {
+    "kind": "b",  # see KINDS
+    "iteration": "q",  # t
+    "worker": "q",
+    "round": "q",  # of this worker
+    "index": "q",  # ite(t, worker)
+    "delay": "q",  # tau_t
+    "group": "q",  # of the report
+    "eta": "d",
+    "learning_rate": "d",  # gamma of the round
+    "start": "d",  # parameters sent
+    "finish": "d",  # report arrived
+    "compute": "d",  # of that, time computing; the rest is transfer
+}
+"""The columns of a trace and their array type codes."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Events in the order in which the server sees them, one numpy array a column (see `COLUMNS`).
+
+    Rows that are no report (a crash, a join) have only kind, iteration, worker and finish; the rest is -1 or NaN.
+    """
+
+    columns: dict[str, NDArray[np.generic]]
+
+    def __len__(self) -> int:
+        return len(self.columns["kind"])
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        return self.columns[name]
+
+    @property
+    def reports(self) -> NDArray[np.bool_]:
+        """Which rows are reports."""
+        return self.columns["kind"] == REPORT
+
+    def digest(self) -> str:
+        """A checksum of all columns."""
+        total = hashlib.blake2b(digest_size=16)
+        for column in self.columns.values():
+            total.update(np.ascontiguousarray(column).tobytes())
+        return total.hexdigest()
+
+
+def lay_down(
+    ledger: Ledger,
+    cluster: Cluster,
+    *,
+    workers: int,
+    local_steps: int,
+    reports: int,
+    seed: int = 0,
+    samples_per_report: int = 0,
+    round_bytes: int = 0,
+) -> Schedule:
+    """Run the cluster's clock and the ledger until `reports` reports are folded in and no barrier is half full."""
+    clock = _Clock(cluster, workers, local_steps, seed, round_bytes)
+    clock.send(ledger.start(workers).handouts, 0.0)
+    done = 0
+    while done < reports or not ledger.settled:
+        if not clock.queue:
+            raise ConfigError(
+                f"every worker is gone at time {clock.now:g}, after {done} of {reports} reports: "
+                "let one return or join in the cluster's faults"
+            )
+        time, _, serial, kind, worker = heapq.heappop(clock.queue)
+        clock.now = time
+        if kind != REPORT:
+            clock.send(_membership(ledger, clock, kind, worker), time)
+        elif clock.serials.get(worker) == serial:  # else: the worker crashed in this round
+            done += 1
+            handouts = _report(ledger, clock, worker, samples_per_report)
+            if worker in clock.leaving:
+                clock.leaving.discard(worker)
+                handouts = [h for h in handouts if h.worker != worker]
+                clock.record_membership(KINDS.index("leave"), ledger.iteration, worker)
+                handouts = handouts + [h for h in ledger.leave(worker).handouts if h.worker != worker]
+            clock.send(handouts, time)
+    return clock.schedule()
+
+
+class _Clock:
+    """The event queue and the columns written so far."""
+
+    def __init__(self, cluster: Cluster, workers: int, local_steps: int, seed: int, round_bytes: int):
+        self.now = 0.0
+        self.compute = ComputeTimes(cluster, workers, local_steps, seed)
+        self.transfer = cluster.transfer_seconds(round_bytes)
+        self.queue: list[tuple[float, int, int, int, int]] = []  # (time, priority, serial, kind, worker)
+        self.serial = 0
+        self.serials: dict[int, int] = {}  # the round that each worker is in
+        self.held: dict[int, tuple[Handout, float, float]] = {}  # handout, start, compute time
+        self.leaving: set[int] = set()
+        self.columns = {name: array(code) for name, code in COLUMNS.items()}
+        self._append = tuple(column.append for column in self.columns.values())
+        for fault in cluster.faults:
+            self._push_fault(fault)
+
+    def _push_fault(self, fault: Fault) -> None:
+        self.serial += 1
+        # Priority 0: at equal times a fault comes before a report.
+        heapq.heappush(self.queue, (fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
+
+    def send(self, handouts: list[Handout], now: float) -> None:
+        """Parameters go out; the report will come when it has been computed and sent."""
+        for handout in handouts:
+            worker = handout.worker
+            compute = self.compute(worker, handout.round)
+            self.serial += 1
+            self.serials[worker] = self.serial
+            self.held[worker] = (handout, now, compute)
+            heapq.heappush(self.queue, (now + compute + self.transfer, 1, self.serial, REPORT, worker))
+
+    def record(self, *values: float) -> None:
+        for append, value in zip(self._append, values, strict=True):
+            append(value)  # type: ignore[arg-type]
+
+    def record_membership(self, kind: int, iteration: int, worker: int) -> None:
+        nan = float("nan")
+        self.record(kind, iteration, worker, -1, -1, -1, -1, nan, nan, nan, self.now, nan)
+
+    def schedule(self) -> Schedule:
+        return Schedule({name: np.frombuffer(column, dtype=column.typecode) for name, column in self.columns.items()})
+
+
+def _report(ledger: Ledger, clock: _Clock, worker: int, samples: int) -> list[Handout]:
+    handout, start, compute = clock.held.pop(worker)
+    del clock.serials[worker]
+    step: Step = ledger.receive(worker, samples)
+    fold = step.fold
+    assert fold is not None
+    clock.record(
+        REPORT,
+        fold.iteration,
+        worker,
+        fold.round,
+        fold.index,
+        fold.delay,
+        fold.group,
+        fold.eta,
+        handout.learning_rate,
+        start,
+        clock.now,
+        compute,
+    )
+    return step.handouts
+
+
+def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Handout]:
+    name = KINDS[kind]
+    if name == "leave" and worker in clock.serials:
+        clock.leaving.add(worker)  # graceful: it reports first
+        return []
+    iteration = ledger.iteration
+    try:
+        step = ledger.leave(worker) if kind in DEPARTURES else ledger.join(worker)
+    except ConfigError as error:
+        raise ConfigError(f"the cluster's faults, {name} at time {clock.now:g}: {error}") from None
+    clock.record_membership(kind, iteration, worker)
+    if kind in DEPARTURES:
+        clock.serials.pop(worker, None)
+        clock.held.pop(worker, None)
+        clock.leaving.discard(worker)
+    return step.handouts

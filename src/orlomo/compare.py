@@ -1,0 +1,111 @@
+"""Several methods, several seeds, one table and one plot."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orlomo.config import RunConfig, to_table
+from orlomo.errors import ConfigError, Diverged, RunFolderError
+from orlomo.methods import METHODS
+from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.records.run import Run
+from orlomo.report.plot import accuracy_plot
+from orlomo.report.progress import TerminalProgress
+from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan
+from orlomo.train import resume, start
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found: a row a method, and the files it wrote."""
+
+    rows: list[Row]
+    runs: dict[str, list[Run]]
+    reference: str | None
+    folder: Path
+    files: list[Path]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        table = [without_nan(dataclasses.asdict(row)) for row in self.rows]
+        return {"folder": str(self.folder), "reference": self.reference, "methods": table}
+
+
+def compare(
+    configs: dict[str, list[RunConfig]],
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    progress: TerminalProgress | None = None,
+    warn: Callable[[str], None] = print,
+) -> Comparison:
+    """Run every config (by method, a seed each) into `folder`; runs that are there already are used or resumed."""
+    found: dict[str, list[Run | None]] = {name: [] for name in configs}
+    for name, seeds in configs.items():
+        for config in seeds:
+            if progress is not None:
+                progress.begin(f"{name} seed {config.seed}")
+            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", jobs, progress, warn))
+            if progress is not None:
+                progress.end()
+    return _write(found, configs, folder)
+
+
+def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the given hyperparameters that this method has."""
+    known = {field.name for field in dataclasses.fields(METHODS[name]) if field.init}
+    return {key: value for key, value in settings.items() if key in known}
+
+
+def _run(
+    config: RunConfig, folder: Path, jobs: int | None, progress: TerminalProgress | None, warn: Callable[[str], None]
+) -> Run | None:
+    try:
+        if not (folder / "config.toml").exists():
+            return start(config, folder, jobs=jobs, progress=progress)
+        if to_table(Run(folder).config) != to_table(config):
+            raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
+        return resume(folder, jobs=jobs, progress=progress, warn=warn)
+    except Diverged as error:
+        warn(f"{config.method.name}, seed {config.seed}: {error}")
+        return None
+
+
+def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path) -> Comparison:
+    synchronous = [name for name in configs if METHODS[name].synchronous and METHODS[name].max_workers is None]
+    reference = "prsgdm" if "prsgdm" in synchronous else next(iter(synchronous), None)
+    summaries = {name: [run and summarise(run) for run in runs] for name, runs in found.items()}
+    table = rows(summaries, reference)
+    first = next(iter(configs.values()))[0]
+    title = f"{first.task}: {first.workers} workers, {first.cluster.name}, {first.epochs:g} epochs"
+    runs = {name: [run for run in group if run is not None] for name, group in found.items()}
+    result = Comparison(table, runs, reference, folder, accuracy_plot(runs, title, folder))
+    text = json.dumps(result.to_json(), indent=1)
+    for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
+        path = folder / name
+        write_atomically(path, lambda temporary, content=content: write_text(temporary, content))  # type: ignore[misc]
+        result.files.append(path)
+    path = folder / "comparison.csv"
+    write_atomically(path, lambda temporary: _write_csv(temporary, table))
+    result.files.append(path)
+    return result
+
+
+def _write_csv(path: Path, table: list[Row]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
+        writer.writeheader()
+        writer.writerows(dataclasses.asdict(row) for row in table)
+
+
+def check_methods(names: list[str]) -> None:
+    """Every method named must be different."""
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise ConfigError(f"--methods names {', '.join(sorted(repeated))} more than once")

@@ -1,0 +1,155 @@
+"""The configuration of a run: frozen dataclasses <-> TOML. Unknown keys are errors that name the nearest key."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from orlomo.cluster import Cluster, cluster
+from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.methods import METHODS, Method, method
+
+ENGINES = ("simulated",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that decides the result of a run.
+
+    Args:
+        task: name of a built-in task, `FILE.py:NAME`, or `custom` for a Task that only Python has.
+        method: the method and its hyperparameters.
+        cluster: how fast the workers are.
+        workers: K.
+        epochs: passes over the training data, all workers together.
+        seed: of everything random.
+        engine: what runs the workers.
+        device: where the models are.
+        batch_size: in place of the task's own.
+        evaluate_every: epochs between evaluations.
+        checkpoint_seconds: real seconds between checkpoints.
+    """
+
+    task: str = "digits"
+    method: Method
+    cluster: Cluster
+    workers: int = 16
+    epochs: float = 10.0
+    seed: int = 0
+    engine: str = "simulated"
+    device: str = "cpu"
+    batch_size: int | None = None
+    evaluate_every: float = 1.0
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        require(self.workers >= 1, f"workers must be at least 1, not {self.workers}")
+        require(0 < self.epochs < math.inf, f"epochs must be above 0, not {self.epochs}")
+        require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
+        require(
+            self.batch_size is None or self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}"
+        )
+        require(0 < self.evaluate_every < math.inf, f"evaluate_every must be above 0, not {self.evaluate_every}")
+        require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
+        if self.engine not in ENGINES:
+            raise unknown_name("engine", self.engine, ENGINES)
+        limit = self.method.max_workers
+        if limit is not None and self.workers > limit:
+            raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
+
+
+def to_table(config: RunConfig) -> dict[str, Any]:
+    """Plain nested values, as in a TOML file; None is left out."""
+    table = _plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "method"})
+    return {**table, "method": config.method.to_table()}
+
+
+def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
+    """The config of such a table. `method` and `cluster` may be names instead of tables."""
+    table = dict(table)
+    named = table.pop("method", "orlomo")
+    settings = dict(named) if isinstance(named, dict) else {"name": named}
+    name = settings.pop("name", "orlomo")
+    hints = typing.get_type_hints(METHODS[name]) if name in METHODS else {}
+    settings = {
+        key: _convert(value, hints[key], f"{where}, method {key}") if key in hints else value
+        for key, value in settings.items()
+    }
+    chosen = _cluster(table.pop("cluster", "homogeneous"), where)
+    return typing.cast(
+        RunConfig, _build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where)
+    )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The table in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
+
+
+def write(config: RunConfig) -> str:
+    """The config as TOML text."""
+    return tomli_w.dumps(to_table(config))
+
+
+def _cluster(value: Any, where: str) -> Cluster:
+    if isinstance(value, str):
+        return cluster(value)
+    require(isinstance(value, dict), f"{where}: cluster must be a preset's name or a table, not {value!r}")
+    table = dict(value)
+    preset = table.pop("preset", None)
+    if preset is None:
+        return typing.cast(Cluster, _build(Cluster, table, f"{where}, cluster"))
+    base = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)}
+    return typing.cast(Cluster, _build(Cluster, base | table, f"{where}, cluster"))
+
+
+def _build(kind: Any, table: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    known = [field.name for field in dataclasses.fields(kind)]
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            raise unknown_name(f"key in {where}", key, known)
+        values[key] = _convert(value, hints[key], f"{where}, {key}")
+    return kind(**values)
+
+
+def _convert(value: Any, hint: Any, where: str) -> Any:
+    if typing.get_origin(hint) is types.UnionType:
+        if value is None:
+            return None
+        hint = next(choice for choice in typing.get_args(hint) if choice is not type(None))
+    if typing.get_origin(hint) is tuple:
+        inner = typing.get_args(hint)[0]
+        require(isinstance(value, (list, tuple)), f"{where} must be a list, not {value!r}")
+        return tuple(_convert(part, inner, where) for part in value)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return _build(hint, value, where)
+    if hint is float and type(value) is int:
+        return float(value)
+    wanted = {int: "a whole number", float: "a number", str: "a text"}.get(hint, getattr(hint, "__name__", str(hint)))
+    require(isinstance(value, hint) and not (hint is int and value is True), f"{where} must be {wanted}, not {value!r}")
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items() if part is not None}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    return value

@@ -1,0 +1,1 @@
+"""What runs the workers: the simulated engine, and replay."""

@@ -1,0 +1,286 @@
+"""Where rounds are computed: in this process, or on several cores. The same bits either way.
+
+Each job is a process with one thread of arithmetic. Vectors travel through shared-memory slots (two vectors each, used
+for the way in and overwritten for the way out), everything small through a pipe.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.connection
+import os
+import signal
+import traceback
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+import torch.multiprocessing
+from torch import Tensor
+
+from orlomo.engines.round import RoundRunner
+from orlomo.errors import ConfigError, OrlomoError
+from orlomo.methods import Assignment, Method, Report
+from orlomo.tasks.evaluation import Evaluation
+from orlomo.tasks.task import Task
+
+
+class EvaluationRequest(NamedTuple):
+    """Parameters to evaluate, with averaged buffers where the task averages them."""
+
+    params: Tensor
+    buffers: Tensor | None
+
+
+Request = Assignment | EvaluationRequest
+Result = Report | Evaluation
+
+
+class Pool(ABC):
+    """Computes requests. A result keeps its memory until it is released."""
+
+    @property
+    @abstractmethod
+    def free(self) -> int:
+        """How many more requests can be taken now."""
+
+    @abstractmethod
+    def submit(self, ticket: int, request: Request, urgent: bool = False) -> None:
+        """Compute this; the result will come under the ticket. Urgent requests go first."""
+
+    @abstractmethod
+    def next(self) -> tuple[int, Result]:
+        """Wait for the next finished request."""
+
+    @abstractmethod
+    def release(self, ticket: int) -> None:
+        """The result of this ticket is no longer needed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop all jobs."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Arithmetic on one thread: the number of threads decides the order of sums, and so the bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class InlinePool(Pool):
+    """Computes in this process, when asked for the result."""
+
+    def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str):
+        self._runner = RoundRunner(task, method, seed, device)
+        self._waiting: deque[tuple[int, Request]] = deque()
+
+    @property
+    def free(self) -> int:
+        return 2  # enough for an evaluation and for the round that is needed next; nothing is computed ahead
+
+    def submit(self, ticket: int, request: Request, urgent: bool = False) -> None:
+        (self._waiting.appendleft if urgent else self._waiting.append)((ticket, request))
+
+    def next(self) -> tuple[int, Result]:
+        ticket, request = self._waiting.popleft()
+        with one_thread():
+            return ticket, _compute(self._runner, request)
+
+    def release(self, ticket: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _compute(runner: RoundRunner, request: Request) -> Result:
+    if isinstance(request, Assignment):
+        return runner.run(request)
+    return runner.evaluate(request.params, request.buffers)
+
+
+@dataclass
+class _Job:
+    process: Any
+    pipe: Connection
+    running: int = 0  # requests sent and not answered
+
+
+class ProcessPool(Pool):
+    """Computes on `jobs` processes; each has one request in hand and one waiting, so that none idles."""
+
+    def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str, jobs: int, params: Tensor):
+        start_method = "fork" if hasattr(os, "fork") and torch.device(device).type == "cpu" else "spawn"
+        context = torch.multiprocessing.get_context(start_method)
+        count = 2 * jobs + 2  # see RoundsAhead: two places are not for work ahead
+        shape = (count, 2, params.numel())
+        self._slots = torch.empty(shape, dtype=params.dtype).share_memory_()
+        self._free = deque(range(count))
+        self._slot_of: dict[int, int] = {}
+        self._queue: deque[tuple[int, int, dict[str, Any]]] = deque()
+        self._jobs: list[_Job] = []
+        for _ in range(jobs):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, [job.pipe for job in self._jobs] + [ours], self._slots, task, method, seed, device)
+            process = context.Process(target=_serve, args=arguments, daemon=True)
+            try:
+                process.start()
+            except (AttributeError, TypeError, OSError) as error:
+                self.close()
+                raise ConfigError(f"cannot start a job for this task ({error}): use jobs=1") from None
+            theirs.close()
+            self._jobs.append(_Job(process, ours))
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    def submit(self, ticket: int, request: Request, urgent: bool = False) -> None:
+        slot = self._slot_of[ticket] = self._free.popleft()
+        vectors = self._slots[slot]
+        vectors[0].copy_(request.params)
+        if isinstance(request, Assignment):
+            small = {"worker": request.worker, "index": request.index, "round": request.round}
+            small |= {"learning_rate": request.learning_rate, "local_steps": request.local_steps}
+            if request.momentum is not None:
+                vectors[1].copy_(request.momentum)
+                small["momentum"] = True
+        else:
+            small = {"buffers": None if request.buffers is None else request.buffers.tolist()}
+        (self._queue.appendleft if urgent else self._queue.append)((ticket, slot, small))
+        self._send()
+
+    def _send(self) -> None:
+        while self._queue:
+            job = min(self._jobs, key=lambda job: job.running)
+            if job.running >= 2:
+                return
+            job.running += 1
+            job.pipe.send(self._queue.popleft())
+
+    def next(self) -> tuple[int, Result]:
+        pipes = {job.pipe: job for job in self._jobs if job.running}
+        ready = multiprocessing.connection.wait(list(pipes))
+        job = pipes[ready[0]]  # type: ignore[index]
+        try:
+            ticket, failure, small = job.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            job.process.join()
+            raise OrlomoError(f"a job ended unexpectedly (exit code {job.process.exitcode})") from None
+        job.running -= 1
+        self._send()
+        if failure is not None:
+            raise _raised(failure)
+        if isinstance(small, Evaluation):
+            self.release(ticket)
+            return ticket, small
+        return ticket, self._report(ticket, small)
+
+    def _report(self, ticket: int, small: dict[str, Any]) -> Report:
+        vectors = self._slots[self._slot_of[ticket]]
+        momentum = vectors[1] if small.pop("momentum") else None
+        buffers = small.pop("buffers")
+        if buffers is not None:
+            buffers = torch.tensor(buffers, dtype=vectors.dtype)
+        return Report(delta_params=vectors[0], delta_momentum=momentum, buffers=buffers, **small)
+
+    def release(self, ticket: int) -> None:
+        self._free.append(self._slot_of.pop(ticket))
+
+    def close(self) -> None:
+        for job in self._jobs:
+            job.pipe.close()
+            job.process.terminate()
+        for job in self._jobs:
+            job.process.join()
+            job.process.close()
+        self._jobs.clear()
+
+
+def open_pool(task: Task, method: Method, seed: int, device: torch.device | str, jobs: int, params: Tensor) -> Pool:
+    """A pool for this many jobs; one job, or an accelerator, is computed in this process."""
+    if jobs == 1 or torch.device(device).type != "cpu":
+        return InlinePool(task, method, seed, device)
+    return ProcessPool(task, method, seed, device, jobs, params)
+
+
+def _raised(failure: tuple[BaseException | None, str]) -> BaseException:
+    error, text = failure
+    if isinstance(error, OrlomoError):
+        return error
+    wrapped = error if error is not None else RuntimeError("a job failed")
+    wrapped.add_note(f"in a job of the simulated engine:\n{text}")
+    return wrapped
+
+
+def _serve(
+    pipe: Connection,
+    others: list[Connection],
+    slots: Tensor,
+    task: Task,
+    method: Method,
+    seed: int,
+    device: torch.device | str,
+) -> None:
+    """A job's life: requests in, results out, until the pipe closes or the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in others:  # inherited ends that would keep a dead parent's pipes open
+        other.close()
+    torch.set_num_threads(1)
+    runner: RoundRunner | None = None
+    while True:
+        try:
+            ticket, slot, small = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            runner = runner or RoundRunner(task, method, seed, device)
+            answer = _answer(runner, slots[slot], small)
+        except Exception as error:
+            pipe.send((ticket, (_sendable(error), traceback.format_exc()), None))
+            continue
+        try:
+            pipe.send((ticket, None, answer))
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _answer(runner: RoundRunner, vectors: Tensor, small: dict[str, Any]) -> Any:
+    if "worker" not in small:
+        buffers = small["buffers"]
+        values = None if buffers is None else torch.tensor(buffers, dtype=vectors.dtype)
+        return runner.evaluate(vectors[0], values)
+    momentum = vectors[1] if small.pop("momentum", False) else None
+    report = runner.run(Assignment(params=vectors[0], momentum=momentum, **small))
+    vectors[0].copy_(report.delta_params)
+    if report.delta_momentum is not None:
+        vectors[1].copy_(report.delta_momentum)
+    return {
+        "worker": report.worker,
+        "index": report.index,
+        "round": report.round,
+        "samples": report.samples,
+        "loss": report.loss,
+        "momentum": report.delta_momentum is not None,
+        "buffers": None if report.buffers is None else report.buffers.tolist(),
+    }
+
+
+def _sendable(error: Exception) -> Exception | None:
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return None

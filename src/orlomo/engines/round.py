@@ -1,0 +1,72 @@
+"""One round, as a pure function: assignment in, report out. Every engine computes rounds with this.
+
+What comes out depends on the assignment and on (seed, worker, round), on nothing else.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from orlomo.methods import Assignment, Method, Report
+from orlomo.seeds import derive, isolated, seed_global, seed_torch
+from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.task import Task, as_tensors, fetch
+
+
+class RoundRunner:
+    """A model to compute rounds and evaluations on, one at a time."""
+
+    def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str = "cpu"):
+        self.task = task
+        self.seed = seed
+        self.flat = task.build(seed, device)
+        self.rule = method.worker(self.flat.params)
+        self._buffers = list(self.flat.module.buffers())
+        self._initial_buffers = [buffer.clone() for buffer in self._buffers]
+        self._seeds_data = as_tensors(task.train_data) is None
+
+    def run(self, assignment: Assignment) -> Report:
+        """The S local steps of one round."""
+        task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        self._reset_buffers()
+        flat.module.train()
+        self.rule.start(assignment)
+        total = torch.zeros((), device=flat.params.device)
+        samples = 0
+        with isolated():
+            for step, chosen in enumerate(task.round_batches(self.seed, worker, n, assignment.local_steps)):
+                source = derive(self.seed, "step", worker, n, step)
+                if self._seeds_data:
+                    seed_global(source)  # a user's data set may draw from any global generator
+                else:
+                    seed_torch(source)  # dropout
+                batch = fetch(task.train_data, chosen, flat.params.device)
+                if task.augment is not None:
+                    batch = task.augment(batch, torch.Generator().manual_seed(source))
+                flat.gradients.zero_()
+                loss = task.loss(flat.module, batch)
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += loss.detach()
+                samples += len(chosen)
+                self.rule.step(flat.gradients)
+        report = self.rule.finish(samples, float(total) / assignment.local_steps)
+        if task.buffers != "average":
+            return report
+        return _with_buffers(report, read_buffers(flat))
+
+    def evaluate(self, params: Tensor, buffers: Tensor | None = None) -> Evaluation:
+        """Losses and accuracy at these parameters."""
+        return evaluate(self.task, self.flat, params, self.seed, buffers)
+
+    def _reset_buffers(self) -> None:
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._buffers, self._initial_buffers)
+        if self.task.buffers == "average":
+            reset_statistics(self.flat)
+
+
+def _with_buffers(report: Report, buffers: Tensor) -> Report:
+    r = report
+    return Report(r.worker, r.index, r.delta_params, r.delta_momentum, r.samples, r.loss, r.round, buffers.clone())

@@ -1,0 +1,61 @@
+"""Ctrl-C and SIGTERM, taken at moments when the state is whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from orlomo.errors import Interrupted
+
+
+class Signals:
+    """While inside, SIGINT and SIGTERM interrupt only the code under `may_interrupt`, elsewhere they wait for it.
+
+    A second signal does what it would have done without us.
+    """
+
+    class Stop(BaseException):
+        """A signal has arrived; carries its number."""
+
+    def __init__(self) -> None:
+        self._requested: int | None = None
+        self._waiting = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._requested = number
+        signal.signal(number, self._before[number])
+        if self._waiting:
+            self._waiting = False
+            raise self.Stop(number)
+
+    @contextmanager
+    def may_interrupt(self) -> Iterator[None]:
+        """Code that may be cut off anywhere without harm."""
+        if self._requested is not None:
+            raise self.Stop(self._requested)
+        self._waiting = True
+        try:
+            yield
+        finally:
+            self._waiting = False
+
+    @staticmethod
+    def interrupted(stop: Stop) -> Interrupted:
+        """The error that ends a run which was stopped and saved."""
+        number = int(stop.args[0])
+        return Interrupted(f"stopped by {signal.Signals(number).name}", number)

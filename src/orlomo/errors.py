@@ -1,0 +1,64 @@
+"""What can go wrong, as exceptions that say what to do about it.
+
+Every error a user can cause is an `OrlomoError`; its text is one line, which the command line prints as it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class OrlomoError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class ConfigError(OrlomoError):
+    """A name, number or file given by the user is wrong."""
+
+
+class ReportRefused(OrlomoError):
+    """The server will not fold this report; its state is as it was before.
+
+    `reason` is one of `unknown`, `folded`, `length`, `finite`.
+    """
+
+    def __init__(self, reason: str, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
+class Diverged(OrlomoError):
+    """Training left the finite numbers."""
+
+
+class RunFolderError(OrlomoError):
+    """A run folder is missing, damaged or in the way."""
+
+
+class Interrupted(OrlomoError):
+    """The run was stopped by a signal and saved a checkpoint first."""
+
+    def __init__(self, message: str, signal_number: int, folder: Path | None = None):
+        super().__init__(message)
+        self.signal_number = signal_number
+        self.folder = folder
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is not in `known`, with the nearest one suggested.
+
+    >>> str(unknown_name("method", "orlmo", ["orlomo", "asgd"]))
+    "unknown method 'orlmo': did you mean 'orlomo'? (known: orlomo, asgd)"
+    """
+    names = list(known)
+    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return ConfigError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(names)})")
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise a `ConfigError` with this message unless the condition holds."""
+    if not condition:
+        raise ConfigError(message)

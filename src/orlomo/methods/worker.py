@@ -1,0 +1,130 @@
+"""The worker's side of a round: S local steps, in three parts that any training loop can drive.
+
+`start(assignment)` loads the parameters, `step(gradient)` takes one local step in place, `finish()` makes the report.
+
+Symbols of the paper -> fields: w~ -> `params`, u~ -> `momentum`, gamma -> `assignment.learning_rate`, beta -> `beta`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What the server sends: parameters w_index for one round of local steps.
+
+    The vectors are snapshots: they do not change when the server goes on, and several assignments may share one.
+    `momentum` is the buffer a method such as PRSGDm carries into the round, None elsewhere.
+    """
+
+    worker: int
+    index: int
+    round: int
+    params: Tensor
+    learning_rate: float
+    local_steps: int
+    momentum: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the worker sends back: how far it moved, and its momentum where the method has one."""
+
+    worker: int
+    index: int
+    delta_params: Tensor
+    delta_momentum: Tensor | None = None
+    samples: int = 0
+    loss: float = math.nan
+    round: int | None = None  # checked when given: tells two stays of one worker apart
+    buffers: Tensor | None = None  # running statistics, where the task averages them
+
+
+class WorkerRule(ABC):
+    """The local steps of a method, on a flat parameter vector that they change in place."""
+
+    @abstractmethod
+    def start(self, assignment: Assignment) -> None:
+        """Take over the assigned parameters (and momentum)."""
+
+    @abstractmethod
+    def step(self, gradient: Tensor) -> None:
+        """One local step with the gradient at the present parameters; the gradient is used as scratch space."""
+
+    @abstractmethod
+    def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
+        """The report of the round."""
+
+
+class PlainSteps(WorkerRule):
+    """Local SGD steps: lines 14 to 20 of Algorithm 1."""
+
+    def __init__(self, params: Tensor, weight_decay: float = 0.0, clip_norm: float | None = None):
+        self.params = params
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+
+    @torch.no_grad()
+    def start(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.params.copy_(assignment.params)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor) -> None:
+        regularise(gradient, self.params, self.weight_decay, self.clip_norm)
+        self.params.sub_(gradient, alpha=self.assignment.learning_rate)
+
+    @torch.no_grad()
+    def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
+        a = self.assignment
+        delta = a.params - self.params
+        return Report(a.worker, a.index, delta, None, samples, loss, a.round)
+
+
+class MomentumSteps(WorkerRule):
+    """Local momentum steps: lines 19 to 27 of Algorithm 2.
+
+    The momentum starts at zero, or at the assignment's where it brings one. As in the paper it contains the learning
+    rate (u = beta u + gamma g); torch.optim.SGD's buffer does not, and differs after a drop of the learning rate.
+    """
+
+    def __init__(self, params: Tensor, beta: float, weight_decay: float = 0.0, clip_norm: float | None = None):
+        self.params = params
+        self.beta = beta
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+
+    @torch.no_grad()
+    def start(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.params.copy_(assignment.params)
+        # A fresh buffer each round: the last one went out with the last report.
+        start = assignment.momentum
+        self.momentum = torch.zeros_like(self.params) if start is None else start.to(self.params.device, copy=True)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor) -> None:
+        regularise(gradient, self.params, self.weight_decay, self.clip_norm)
+        self.momentum.mul_(self.beta).add_(gradient, alpha=self.assignment.learning_rate)
+        self.params.sub_(self.momentum)
+
+    @torch.no_grad()
+    def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
+        a = self.assignment
+        delta = a.params - self.params
+        return Report(a.worker, a.index, delta, self.momentum, samples, loss, a.round)
+
+
+def regularise(gradient: Tensor, params: Tensor, weight_decay: float, clip_norm: float | None) -> None:
+    """Clip the gradient's norm, then add the L2 term, both in place."""
+    if clip_norm is not None:
+        norm = torch.linalg.vector_norm(gradient)
+        gradient.mul_((clip_norm / (norm + 1e-6)).clamp(max=1.0))
+    if weight_decay:
+        gradient.add_(params, alpha=weight_decay)

@@ -1,0 +1,111 @@
+"""Checkpoints: tensors as safetensors, the rest as JSON, written atomically and checksummed.
+
+A checkpoint `000123` is two files: `000123.safetensors`, written first, and `000123.json`, which names the other's
+sha256 and carries its own. It exists when the JSON file does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from orlomo.errors import RunFolderError
+
+KEEP = 3
+"""Checkpoints that are kept, the newest ones."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by name and plain values, at a position in the schedule."""
+
+    position: int
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` make a temporary file, then put it in place: readers see the old file or the new, never half."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint and drop those beyond the last few."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{checkpoint.position:09d}"
+    tensors = folder / f"{stem}.safetensors"
+    write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
+    body = {"position": checkpoint.position, "tensors_sha256": _sha256(tensors), "values": checkpoint.values}
+    text = json.dumps({"sha256": _seal(body), **body}, indent=1)
+    write_atomically(folder / f"{stem}.json", lambda path: write_text(path, text))
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+    for old in positions(folder)[:-KEEP]:
+        (folder / f"{old:09d}.json").unlink(missing_ok=True)
+        (folder / f"{old:09d}.safetensors").unlink(missing_ok=True)
+
+
+def positions(folder: Path) -> list[int]:
+    """The checkpoints there are, oldest first."""
+    return sorted(int(path.stem) for path in folder.glob("[0-9]*.json"))
+
+
+def load_newest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are skipped with a warning; None if there is none."""
+    for position in reversed(positions(folder)):
+        try:
+            return load(folder, position)
+        except RunFolderError as error:
+            warn(f"{error}; using the one before it")
+    return None
+
+
+def load(folder: Path, position: int) -> Checkpoint:
+    """One checkpoint, its checksums verified."""
+    path = folder / f"{position:09d}.json"
+    try:
+        content = json.loads(path.read_text())
+        seal = content.pop("sha256")
+        if seal != _seal(content):
+            raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
+        tensors = path.with_suffix(".safetensors")
+        if _sha256(tensors) != content["tensors_sha256"]:
+            raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
+        return Checkpoint(content["position"], load_file(tensors), content["values"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

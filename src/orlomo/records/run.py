@@ -1,0 +1,160 @@
+"""A run folder: what a run writes, and how to read it back. Every file in it is readable without this package.
+
+config.toml            the resolved configuration
+events.csv             one line an event: who reported when, with what delay and weight (see cluster/schedule.py)
+metrics.csv            one line an evaluation
+checkpoints/           safetensors + JSON
+model.safetensors      the trained model's state dict, at the end
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from orlomo import config as configuration
+from orlomo.cluster.schedule import COLUMNS, KINDS
+from orlomo.config import RunConfig
+from orlomo.errors import OrlomoError, RunFolderError
+from orlomo.records import checkpoint as checkpoints
+from orlomo.records.checkpoint import Checkpoint, write_atomically
+from orlomo.records.columns import Columns, TableWriter, read_columns
+
+EVENT_NAMES = (*COLUMNS, "loss")
+METRIC_NAMES = (
+    "iteration",
+    "reports",
+    "samples",
+    "epoch",
+    "virtual_seconds",
+    "real_seconds",
+    "learning_rate",
+    "train_loss",
+    "test_loss",
+    "test_accuracy",
+    "params_checksum",
+)
+CHECKPOINT_SHARE = 0.05
+"""Largest share of the time that checkpoints may take."""
+
+
+class Run:
+    """A run, finished or not, read from its folder."""
+
+    def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
+        self.folder = Path(folder)
+        if not (self.folder / "config.toml").is_file():
+            raise RunFolderError(f"{self.folder} is not a run: there is no config.toml in it")
+        self.config: RunConfig = configuration.from_table(
+            configuration.read(self.folder / "config.toml"), str(self.folder / "config.toml")
+        )
+        self._warn = warn
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole."""
+        return checkpoints.load_newest(self.folder / "checkpoints", self._warn)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.checkpoint is not None and bool(self.checkpoint.values["finished"])
+
+    @property
+    def params(self) -> Tensor:
+        """The server's parameters: at the end, or at the newest checkpoint."""
+        if self.checkpoint is None:
+            raise RunFolderError(f"{self.folder} has no checkpoint yet")
+        return self.checkpoint.tensors["server.params"]
+
+    @cached_property
+    def events(self) -> Columns:
+        """The trace, columns by name."""
+        return read_columns(self.folder / "events.csv")
+
+    @cached_property
+    def metrics(self) -> Columns:
+        """The evaluations, columns by name."""
+        return read_columns(self.folder / "metrics.csv")
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return f"Run({str(self.folder)!r}, {self.config.method.name} on {self.config.task}, {state})"
+
+
+class RunRecorder:
+    """Writes a run folder while the run goes on."""
+
+    def __init__(self, folder: Path, checkpoint_seconds: float, resumed: Checkpoint | None = None):
+        self.folder = folder
+        kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
+        self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
+        self._metrics = TableWriter(folder / "metrics.csv", METRIC_NAMES, kept["metrics"])
+        self._interval = checkpoint_seconds
+        self._next_checkpoint = time.monotonic() + checkpoint_seconds
+        self._next_flush = 0.0
+
+    def event(self, row: dict[str, Any]) -> None:
+        """One event, as a row of the schedule with its loss."""
+        self._events.append({**row, "kind": KINDS[row["kind"]]})
+        now = time.monotonic()
+        if now > self._next_flush:
+            self._events.flush()
+            self._next_flush = now + 1.0
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """One evaluation."""
+        self._metrics.append(row)
+        self._metrics.flush()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return time.monotonic() >= self._next_checkpoint
+
+    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
+        begin = time.monotonic()
+        try:
+            files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
+            checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, {**values, "files": files}))
+        except OSError as error:
+            raise disk_error(self.folder, error) from None
+        end = time.monotonic()
+        self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
+
+    def model(self, state: dict[str, Tensor]) -> None:
+        """Write the trained model's state dict."""
+        tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+        write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+
+    def close(self) -> None:
+        try:
+            self._events.close()
+        finally:
+            self._metrics.close()
+
+
+def create_folder(folder: Path, config: RunConfig) -> None:
+    """Make a new run folder; one that holds a run already is an error."""
+    if (folder / "config.toml").exists():
+        raise RunFolderError(f"{folder} holds a run already: `orlomo resume {folder}`, or choose another --out")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = configuration.write(config)
+        write_atomically(folder / "config.toml", lambda path: checkpoints.write_text(path, text))
+    except OSError as error:
+        raise disk_error(folder, error) from None
+
+
+def disk_error(folder: Path, error: OSError) -> OrlomoError:
+    """What to say when the disk will not take a file."""
+    return RunFolderError(f"cannot write to {folder}: {error.strerror}; free some space and `orlomo resume {folder}`")

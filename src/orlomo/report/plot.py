@@ -1,0 +1,69 @@
+"""Plots: accuracy against virtual time, one colour a method everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orlomo.records.run import Run
+
+COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
+    "orlomo": "#D55E00",
+    "prsgdm": "#0072B2",
+    "al-sgd": "#009E73",
+    "local-ormo-da": "#CC79A7",
+    "ormo-da": "#E69F00",
+    "asgd": "#56B4E9",
+    "local-sgd": "#000000",
+    "msgd": "#999999",
+}
+POINTS = 400
+
+
+def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[Path]:
+    """Test accuracy against virtual time: the mean over the seeds, and the range from the worst to the best.
+
+    Tasks without an accuracy are drawn by their training loss. Writes a PNG and an SVG file.
+    """
+    import matplotlib  # slow to import
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "orlomo"  # the same plot gives the same file
+    from matplotlib import pyplot
+
+    first = next((run for group in runs.values() for run in group), None)
+    if first is None:
+        return []
+    by_accuracy = not np.isnan(first.metrics["test_accuracy"].astype(float)).all()
+    column, label = ("test_accuracy", "test accuracy (%)") if by_accuracy else ("train_loss", "training loss")
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, group in runs.items():
+        if not group:
+            continue
+        times, curves = _curves(group, column, 100.0 if by_accuracy else 1.0)
+        colour = COLOURS.get(name)
+        axes.plot(times, curves.mean(axis=0), label=name, color=colour, linewidth=1.8)
+        axes.fill_between(times, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        axes.plot(times[-1], curves[:, -1].mean(), "o", color=colour, markersize=5)
+    if not by_accuracy:
+        axes.set_yscale("log")
+    axes.set(xlabel="virtual time (mean local steps of a fast worker)", ylabel=label, title=title)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    paths = [folder / f"{'accuracy' if by_accuracy else 'loss'}.{ending}" for ending in ("png", "svg")]
+    for path in paths:
+        figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    pyplot.close(figure)
+    return paths
+
+
+def _curves(group: list[Run], column: str, scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The runs' curves on one grid of times, up to where the shortest ends."""
+    end = min(float(run.metrics["virtual_seconds"][-1]) for run in group)
+    times = np.linspace(0.0, end, POINTS)
+    curves = [
+        np.interp(times, run.metrics["virtual_seconds"], scale * run.metrics[column].astype(float)) for run in group
+    ]
+    return times, np.stack(curves)

@@ -1,0 +1,67 @@
+"""Tasks: what is to be learnt. Built-in ones by name, a user's own by `file.py:name` or `module:name`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from orlomo.errors import ConfigError, unknown_name
+from orlomo.tasks.digits import digits
+from orlomo.tasks.task import Task
+from orlomo.tasks.theory import nonconvex, quadratic
+
+TASKS: dict[str, Callable[[], Task]] = {"digits": digits, "quadratic": quadratic, "nonconvex": nonconvex}
+"""Every built-in task by its name on the command line."""
+
+
+def task(name: str, batch_size: int | None = None) -> Task:
+    """A built-in task by its name, or a user's own: `my_task.py:task` or `package.module:task` (a Task, or a function
+    that makes one).
+
+    >>> task("digits", batch_size=32).batch_size
+    32
+    """
+    found = _own(name) if ":" in name else _built_in(name)
+    return found if batch_size is None else dataclasses.replace(found, batch_size=batch_size)
+
+
+def _built_in(name: str) -> Task:
+    if name not in TASKS:
+        raise unknown_name("task", name, [*TASKS, "FILE.py:NAME"])
+    return TASKS[name]()
+
+
+def _own(name: str) -> Task:
+    place, _, attribute = name.rpartition(":")
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    if not hasattr(module, attribute):
+        names = [key for key, value in vars(module).items() if isinstance(value, Task) or callable(value)]
+        raise unknown_name(f"name in {place}", attribute, names)
+    found = getattr(module, attribute)
+    made = found if isinstance(found, Task) else found()
+    if not isinstance(made, Task):
+        raise ConfigError(f"{name} is not an orlomo.Task, nor a function that makes one")
+    return dataclasses.replace(made, name=name)
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"cannot read the task file {path}: no such file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"cannot import the task module {name!r}: {error}") from None
+
+
+__all__ = ["TASKS", "Task", "task"]

@@ -1,0 +1,44 @@
+"""The embedded default task: scikit-learn's 8x8 handwritten digits and a small multilayer perceptron."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from orlomo.tasks.task import Batch, Task, count_correct
+
+
+def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Cross entropy of a batch (inputs, labels)."""
+    inputs, labels = batch
+    return functional.cross_entropy(model(inputs), labels)
+
+
+def perceptron() -> nn.Module:
+    """64 inputs, 64 hidden units, 10 classes."""
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def digits() -> Task:
+    """1,797 images of 8x8, of which every fifth is the test set.
+
+    >>> digits().size
+    1437
+    """
+    from sklearn.datasets import load_digits  # slow to import, and only this task needs it
+
+    images, labels = load_digits(return_X_y=True)
+    inputs = torch.tensor(images / 8.0 - 1.0, dtype=torch.float32)
+    targets = torch.tensor(labels, dtype=torch.int64)
+    test = torch.arange(len(targets)) % 5 == 0
+    train = ~test
+    return Task(
+        name="digits",
+        model=perceptron,
+        loss=classification_loss,
+        correct=count_correct,
+        train_data=(inputs[train], targets[train]),
+        test_data=(inputs[test], targets[test]),
+        batch_size=16,
+    )

@@ -1,0 +1,101 @@
+"""Evaluating parameters: training loss, test loss and accuracy, with honest running statistics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from orlomo.flat import FlatModule
+from orlomo.seeds import derive, generator, isolated, seed_global
+from orlomo.tasks.task import Data, Task, data_size, fetch
+
+CALIBRATION_BATCHES = 16
+"""Training batches from which running statistics are recomputed."""
+
+TRAIN_SAMPLES = 2048
+"""Training samples, always the same, on which the training loss is evaluated."""
+
+EVALUATION_BATCH = 256
+
+
+class Evaluation(NamedTuple):
+    """NaN where the task has no test data or no accuracy."""
+
+    train_loss: float
+    test_loss: float
+    test_accuracy: float
+
+
+@torch.no_grad()
+def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: Tensor | None = None) -> Evaluation:
+    """Evaluate the model at these parameters; a function of the arguments alone.
+
+    `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
+    """
+    flat.params.copy_(params)
+    with isolated():
+        seed_global(derive(seed, "evaluation"))
+        if task.buffers == "average" and buffers is not None:
+            write_buffers(flat, buffers)
+        else:
+            recalibrate(task, flat, seed)
+        flat.module.eval()
+        size = data_size(task.train_data)
+        chosen = generator(seed, "train subset").permutation(size)[:TRAIN_SAMPLES]
+        train_loss, _ = _totals(task, flat, task.train_data, np.sort(chosen), with_accuracy=False)
+        if task.test_data is None:
+            return Evaluation(train_loss, float("nan"), float("nan"))
+        test_loss, accuracy = _totals(task, flat, task.test_data, np.arange(data_size(task.test_data)), True)
+        return Evaluation(train_loss, test_loss, accuracy)
+
+
+def recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
+    """Recompute BatchNorm's running statistics at the present parameters, from training batches fixed by the seed."""
+    layers = [module for module in flat.module.modules() if isinstance(module, _BatchNorm)]
+    if not layers:
+        return
+    flat.module.eval()  # dropout stays off; only the statistics are in training mode
+    reset_statistics(flat)
+    for layer in layers:
+        layer.train()
+    size, device = data_size(task.train_data), flat.params.device
+    order = generator(seed, "calibration").permutation(size)
+    for first in range(0, min(size, CALIBRATION_BATCHES * task.batch_size), task.batch_size):
+        batch = fetch(task.train_data, order[first : first + task.batch_size], device)
+        task.loss(flat.module, batch)
+
+
+def reset_statistics(flat: FlatModule) -> None:
+    """Start running statistics anew, as a plain mean over the batches to come (no moving average)."""
+    for module in flat.module.modules():
+        if isinstance(module, _BatchNorm):
+            module.reset_running_stats()
+            module.momentum = None
+
+
+def read_buffers(flat: FlatModule) -> Tensor:
+    """All floating-point buffers as one vector."""
+    return torch.cat([buffer.flatten() for buffer in flat.float_buffers()] or [flat.params.new_empty(0)])
+
+
+def write_buffers(flat: FlatModule, values: Tensor) -> None:
+    """Write such a vector back."""
+    buffers = flat.float_buffers()
+    for buffer, part in zip(buffers, values.split([b.numel() for b in buffers]), strict=True):
+        buffer.copy_(part.view_as(buffer))
+
+
+def _totals(task: Task, flat: FlatModule, data: Data, indices: np.ndarray, with_accuracy: bool) -> tuple[float, float]:
+    loss, correct = 0.0, 0
+    for first in range(0, len(indices), EVALUATION_BATCH):
+        part = indices[first : first + EVALUATION_BATCH]
+        batch = fetch(data, part, flat.params.device)
+        loss += float(task.loss(flat.module, batch)) * len(part)
+        if with_accuracy and task.correct is not None:
+            correct += int(task.correct(flat.module, batch))
+    accuracy = correct / len(indices) if with_accuracy and task.correct is not None else float("nan")
+    return loss / len(indices), accuracy

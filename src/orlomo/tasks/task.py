@@ -1,0 +1,159 @@
+"""A task: a model, a loss and data. Batches are a function of (seed, worker, round, step) alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset, default_collate
+
+from orlomo.errors import require, unknown_name
+from orlomo.flat import FlatModule
+from orlomo.seeds import derive, generator, isolated, seed_global
+
+Batch: TypeAlias = Any
+"""What a data set's samples collate to: usually a tuple of tensors."""
+
+
+class MapStyle(Protocol):
+    """A map-style data set."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+
+
+Data: TypeAlias = Tensor | Sequence[Tensor] | MapStyle
+
+SAMPLINGS = ("epochs", "replacement")
+BUFFERS = ("recalibrate", "average")
+
+
+def count_correct(model: nn.Module, batch: Batch) -> Tensor:
+    """How many samples of a batch (inputs, labels) the model's largest output names rightly."""
+    inputs, labels = batch
+    return (model(inputs).argmax(dim=1) == labels).sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is to be learnt.
+
+    Args:
+        model: makes the module; its initial parameters come from the run's seed.
+        loss: (model, batch) -> scalar, the mean over the batch.
+        train_data: tensors (one, or a sequence of equal length) or a map-style data set.
+        test_data: the same kind; None: only the training loss is evaluated.
+        batch_size: samples in a local step.
+        correct: (model, batch) -> number of right answers; None: no accuracy.
+        augment: (batch, torch generator) -> batch, on training batches.
+        sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
+        buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
+        name: for tables and run folders.
+        facts: known constants (the smoothness L, the noise sigma, the minimum), for theory.
+
+    >>> data = (torch.randn(32, 4), torch.randint(0, 2, (32,)))
+    >>> task = Task(model=lambda: nn.Linear(4, 2), train_data=data, batch_size=8,
+    ...             loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]))
+    >>> task.initial_params(seed=0).shape
+    torch.Size([10])
+    """
+
+    model: Callable[[], nn.Module]
+    loss: Callable[[nn.Module, Batch], Tensor]
+    train_data: Data
+    test_data: Data | None = None
+    batch_size: int = 32
+    correct: Callable[[nn.Module, Batch], Tensor] | None = None
+    augment: Callable[[Batch, torch.Generator], Batch] | None = None
+    sampling: str = "epochs"
+    buffers: str = "recalibrate"
+    name: str = "custom"
+    facts: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.batch_size, int) and self.batch_size >= 1
+        require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
+        require(data_size(self.train_data) > 0, "train_data is empty")
+        if self.sampling not in SAMPLINGS:
+            raise unknown_name("sampling", self.sampling, SAMPLINGS)
+        if self.buffers not in BUFFERS:
+            raise unknown_name("treatment of buffers", self.buffers, BUFFERS)
+
+    @property
+    def size(self) -> int:
+        """Training samples in an epoch."""
+        return data_size(self.train_data)
+
+    def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
+        """The model at its initial parameters for this seed, flattened."""
+        with isolated():
+            seed_global(derive(seed, "model"))
+            return FlatModule(self.model().to(device))
+
+    def initial_params(self, seed: int) -> Tensor:
+        """w_0."""
+        return self.build(seed).params
+
+    def round_batches(self, seed: int, worker: int, round: int, local_steps: int) -> list[NDArray[np.int64]]:
+        """Which samples each local step of a round takes."""
+        size, count = self.size, self.batch_size
+        if self.sampling == "replacement":
+            draw = generator(seed, "batches", worker, round)
+            return list(draw.integers(0, size, (local_steps, count)))
+        # A worker's samples are one long stream of shuffled epochs; a batch may reach over an epoch's end.
+        begin, end = round * local_steps * count, (round + 1) * local_steps * count
+        orders = [
+            generator(seed, "epoch", worker, epoch).permutation(size)
+            for epoch in range(begin // size, (end - 1) // size + 1)
+        ]
+        skipped = begin % size
+        stream = np.concatenate(orders)[skipped : skipped + end - begin]
+        return [stream[step * count : (step + 1) * count] for step in range(local_steps)]
+
+
+def data_size(data: Data) -> int:
+    """How many samples there are."""
+    tensors = as_tensors(data)
+    return len(tensors[0]) if tensors else len(data)
+
+
+def as_tensors(data: Data) -> tuple[Tensor, ...] | None:
+    """The tensors of a data set that consists of them, else None."""
+    if isinstance(data, Tensor):
+        return (data,)
+    if isinstance(data, TensorDataset):
+        return tuple(data.tensors)
+    if isinstance(data, (tuple, list)) and data and all(isinstance(part, Tensor) for part in data):
+        require(len({len(part) for part in data}) == 1, "the data's tensors must be of equal length")
+        return tuple(data)
+    return None
+
+
+def fetch(data: Data, indices: NDArray[np.int64], device: torch.device | str = "cpu") -> Batch:
+    """The batch of these samples: by indexing for tensors, by collating for map-style data sets."""
+    tensors = as_tensors(data)
+    if tensors is None:
+        samples: Any = data
+        batch = default_collate([samples[int(index)] for index in indices])
+        return to_device(batch, device)
+    index = torch.from_numpy(np.ascontiguousarray(indices))
+    parts = tuple(to_device(part[index], device) for part in tensors)
+    return parts[0] if isinstance(data, Tensor) else parts
+
+
+def to_device(batch: Batch, device: torch.device | str) -> Batch:
+    """Move every tensor in a nested batch; on the CPU nothing is copied."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, dict):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch

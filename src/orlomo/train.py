@@ -1,0 +1,191 @@
+"""The whole way on one page: config -> task, method, cluster -> engine -> run folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from orlomo import tasks
+from orlomo.cluster import Cluster, cluster
+from orlomo.config import RunConfig
+from orlomo.engines import replay as replaying
+from orlomo.engines.execute import Execution, Progress
+from orlomo.engines.pool import one_thread
+from orlomo.engines.simulated import plan
+from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
+from orlomo.methods import Method, method
+from orlomo.records.run import Run, RunRecorder, create_folder
+from orlomo.tasks import Task
+from orlomo.tasks.evaluation import recalibrate, write_buffers
+
+Warn = Callable[[str], None]
+
+
+def train(
+    task: Task | str,
+    method: Method | str = "orlomo",
+    *,
+    workers: int = 16,
+    epochs: float = 10.0,
+    engine: str = "simulated",
+    cluster: Cluster | str = "homogeneous",
+    seed: int = 0,
+    jobs: int | None = None,
+    out: Path | str | None = None,
+    device: str = "cpu",
+    batch_size: int | None = None,
+    evaluate_every: float = 1.0,
+    checkpoint_seconds: float = 30.0,
+    progress: Progress | None = None,
+) -> Run:
+    """Train a task with a method on a cluster, and record the run in a folder.
+
+    Args:
+        task: a `Task`, or the name of a built-in one.
+        method: a method, or its name for its default hyperparameters.
+        workers: K.
+        epochs: passes over the training data, all workers together.
+        engine: `simulated`.
+        cluster: a `Cluster`, or a preset's name: `homogeneous`, `heterogeneous`, `slow-worker:10`.
+        seed: the same seed gives the same bits.
+        jobs: processes that compute rounds; None: one a core. Does not change the result.
+        out: the run folder; None: a new one under `runs/`.
+        device: where the models are.
+        batch_size: in place of the task's own.
+        evaluate_every: epochs between evaluations.
+        checkpoint_seconds: real seconds between checkpoints.
+        progress: told about reports and evaluations as they come.
+
+    Returns:
+        The run: `run.params`, `run.events`, `run.metrics`, `run.folder`.
+
+    >>> run = train("quadratic", "asgd", workers=4, epochs=0.25, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> bool(run.metrics["train_loss"][-1] < run.metrics["train_loss"][0])
+    True
+    """
+    config = RunConfig(
+        task=task if isinstance(task, str) else "custom",
+        method=_method(method),
+        cluster=_cluster(cluster),
+        workers=workers,
+        epochs=float(epochs),
+        engine=engine,
+        seed=seed,
+        device=device,
+        batch_size=batch_size if isinstance(task, str) else None,
+        evaluate_every=float(evaluate_every),
+        checkpoint_seconds=float(checkpoint_seconds),
+    )
+    return start(config, out, task=None if isinstance(task, str) else task, jobs=jobs, progress=progress)
+
+
+def start(
+    config: RunConfig,
+    out: Path | str | None = None,
+    *,
+    task: Task | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Begin a new run of this config in a new folder."""
+    made = task or tasks.task(config.task, config.batch_size)
+    folder = Path(out) if out is not None else _free_folder(config, made)
+    create_folder(folder, config)
+    return _execute(Run(folder), made, jobs, progress)
+
+
+def resume(
+    folder: Path | str,
+    *,
+    task: Task | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    warn: Warn = print,
+) -> Run:
+    """Go on with a run from its newest whole checkpoint; a finished run is returned as it is."""
+    run = Run(folder, warn)
+    if run.finished:
+        return run
+    return _execute(run, _task_of(run, task), jobs, progress)
+
+
+def replay(
+    folder: Path | str,
+    *,
+    task: Task | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    warn: Warn = print,
+) -> replaying.Replay:
+    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit."""
+    run = Run(folder, warn)
+    return replaying.replay(run, _task_of(run, task), jobs=_jobs(jobs), progress=progress)
+
+
+def load(folder: Path | str) -> Run:
+    """A run from its folder, finished or not."""
+    return Run(folder)
+
+
+def _execute(run: Run, task: Task, jobs: int | None, progress: Progress | None) -> Run:
+    config, saved = run.config, run.checkpoint
+    with one_thread():  # the server's and the schedule's arithmetic: same bits on any number of cores
+        schedule = plan(config, task, task.initial_params(config.seed))
+        recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved)
+        try:
+            execution = Execution(config, task, schedule, recorder, jobs=_jobs(jobs), progress=progress, resumed=saved)
+            execution.run()
+            _write_model(execution, recorder, task)
+        except Interrupted as stop:
+            raise Interrupted(str(stop), stop.signal_number, run.folder) from None
+        finally:
+            recorder.close()
+    return Run(run.folder)
+
+
+def _write_model(execution: Execution, recorder: RunRecorder, task: Task) -> None:
+    """The trained model as a state dict, with running statistics as in an evaluation."""
+    flat = task.build(execution.config.seed)
+    flat.params.copy_(execution.server.params)
+    buffers = execution.average_buffers()
+    if task.buffers == "average" and buffers is not None:
+        write_buffers(flat, buffers)
+    else:
+        recalibrate(task, flat, execution.config.seed)
+    recorder.model(flat.module.state_dict())
+
+
+def _method(chosen: Method | str) -> Method:
+    return method(chosen) if isinstance(chosen, str) else chosen
+
+
+def _cluster(chosen: Cluster | str) -> Cluster:
+    return cluster(chosen) if isinstance(chosen, str) else chosen
+
+
+def _task_of(run: Run, given: Task | None) -> Task:
+    if given is not None:
+        return given
+    if run.config.task == "custom":
+        raise ConfigError(
+            f"{run.folder} trains a Task that only Python has: "
+            f"give it, as in orlomo.resume({str(run.folder)!r}, task=...)"
+        )
+    return tasks.task(run.config.task, run.config.batch_size)
+
+
+def _jobs(jobs: int | None) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    chosen = cores if jobs is None else jobs
+    require(chosen >= 1, f"jobs must be at least 1, not {jobs}")
+    return chosen
+
+
+def _free_folder(config: RunConfig, task: Task) -> Path:
+    name = f"{Path(task.name.partition(':')[0]).stem}-{config.method.name}-seed{config.seed}"
+    for number in range(1, 10_000):
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if not folder.exists():
+            return folder
+    raise RunFolderError("runs/ is full of runs of this name: give a folder with --out")
