@@ -80,7 +80,7 @@ def _run(
 def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path) -> Comparison:
     synchronous = [name for name in configs if METHODS[name].synchronous and METHODS[name].max_workers is None]
     reference = "prsgdm" if "prsgdm" in synchronous else next(iter(synchronous), None)
-    summaries = {name: [run and summarise(run) for run in runs] for name, runs in found.items()}
+    summaries = {name: [None if run is None else summarise(run) for run in runs] for name, runs in found.items()}
     table = rows(summaries, reference)
     first = next(iter(configs.values()))[0]
     title = f"{first.task}: {first.workers} workers, {first.cluster.name}, {first.epochs:g} epochs"

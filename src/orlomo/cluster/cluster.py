@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from orlomo.cluster.laws import Draw, law, recorded
+from orlomo.cluster.laws import law, recorded
 from orlomo.errors import require, unknown_name
 from orlomo.methods.rates import number
-from orlomo.seeds import generator
+from orlomo.seeds import Rekeyed
 
 PRESETS = ("homogeneous", "heterogeneous", "heterogeneous:FACTOR", "slow-worker:FACTOR")
 FAULTS = ("crash", "return", "join", "leave")
@@ -117,7 +117,8 @@ class ComputeTimes:
         self._local_steps = local_steps
         self._seed = seed
         self._blocks: dict[int, tuple[int, list[float]]] = {}
-        self._draws: dict[str, Draw] = {}
+        self._draws = {s.law: law(s.law) for s in cluster.speeds if not s.law.startswith("file:")}
+        self._source = Rekeyed()
 
     def __call__(self, worker: int, round: int) -> float:
         block, place = divmod(round, BLOCK)
@@ -130,8 +131,8 @@ class ComputeTimes:
         speed = self._kinds[worker] if worker < len(self._kinds) else self._cluster.speeds[0]
         if speed.law.startswith("file:"):
             return self._recorded(speed, worker, block)
-        draw = self._draws.setdefault(speed.law, law(speed.law))
-        source = generator(self._seed, "times", worker, block)
+        draw = self._draws[speed.law]
+        source = self._source(self._seed, "times", worker, block)
         if self._cluster.per == "step":
             steps = draw(source, BLOCK * self._local_steps, speed.factor)
             rounds = steps.reshape(BLOCK, self._local_steps).sum(axis=1) * self._cluster.step_seconds

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from array import array
+import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ REPORT = 0
 DEPARTURES = frozenset((KINDS.index("crash"), KINDS.index("leave")))
 
 COLUMNS = {
-    "kind": "b",  # see KINDS
+    "kind": "q",  # see KINDS
     "iteration": "q",  # t
     "worker": "q",
     "round": "q",  # of this worker
@@ -37,7 +38,9 @@ COLUMNS = {
     "finish": "d",  # report arrived
     "compute": "d",  # of that, time computing; the rest is transfer
 }
-"""The columns of a trace and their array type codes."""
+"""The columns of a trace and their type codes: q a whole number, d a number (8 bytes each)."""
+
+ROW = struct.Struct("<" + "".join(COLUMNS.values()))
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,19 @@ class Schedule:
     Rows that are no report (a crash, a join) have only kind, iteration, worker and finish; the rest is -1 or NaN.
     """
 
-    columns: dict[str, NDArray[np.generic]]
+    columns: dict[str, NDArray[Any]]
 
     def __len__(self) -> int:
         return len(self.columns["kind"])
 
-    def __getitem__(self, name: str) -> NDArray[np.generic]:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         return self.columns[name]
 
     @property
     def reports(self) -> NDArray[np.bool_]:
         """Which rows are reports."""
-        return self.columns["kind"] == REPORT
+        chosen: NDArray[np.bool_] = self.columns["kind"] == REPORT
+        return chosen
 
     def digest(self) -> str:
         """A checksum of all columns."""
@@ -81,7 +85,7 @@ def lay_down(
 ) -> Schedule:
     """Run the cluster's clock and the ledger until `reports` reports are folded in and no barrier is half full."""
     clock = _Clock(cluster, workers, local_steps, seed, round_bytes)
-    clock.send(ledger.start(workers).handouts, 0.0)
+    clock.send(ledger.start(workers).handouts)
     done = 0
     while done < reports or not ledger.settled:
         if not clock.queue:
@@ -89,19 +93,17 @@ def lay_down(
                 f"every worker is gone at time {clock.now:g}, after {done} of {reports} reports: "
                 "let one return or join in the cluster's faults"
             )
-        time, _, serial, kind, worker = heapq.heappop(clock.queue)
-        clock.now = time
+        clock.now, _, serial, kind, worker = clock.queue[0]
         if kind != REPORT:
-            clock.send(_membership(ledger, clock, kind, worker), time)
-        elif clock.serials.get(worker) == serial:  # else: the worker crashed in this round
+            clock.advance(_membership(ledger, clock, kind, worker))
+        elif worker not in clock.held or clock.held[worker][0] != serial:
+            clock.advance([])  # the worker crashed in this round
+        else:
             done += 1
             handouts = _report(ledger, clock, worker, samples_per_report)
             if worker in clock.leaving:
-                clock.leaving.discard(worker)
-                handouts = [h for h in handouts if h.worker != worker]
-                clock.record_membership(KINDS.index("leave"), ledger.iteration, worker)
-                handouts = handouts + [h for h in ledger.leave(worker).handouts if h.worker != worker]
-            clock.send(handouts, time)
+                handouts = _leave_after_report(ledger, clock, worker, handouts)
+            clock.advance(handouts)
     return clock.schedule()
 
 
@@ -114,11 +116,9 @@ class _Clock:
         self.transfer = cluster.transfer_seconds(round_bytes)
         self.queue: list[tuple[float, int, int, int, int]] = []  # (time, priority, serial, kind, worker)
         self.serial = 0
-        self.serials: dict[int, int] = {}  # the round that each worker is in
-        self.held: dict[int, tuple[Handout, float, float]] = {}  # handout, start, compute time
+        self.held: dict[int, tuple[int, Handout, float, float]] = {}  # serial, handout, start, compute time
         self.leaving: set[int] = set()
-        self.columns = {name: array(code) for name, code in COLUMNS.items()}
-        self._append = tuple(column.append for column in self.columns.values())
+        self._rows = bytearray()
         for fault in cluster.faults:
             self._push_fault(fault)
 
@@ -127,31 +127,40 @@ class _Clock:
         # Priority 0: at equal times a fault comes before a report.
         heapq.heappush(self.queue, (fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
 
-    def send(self, handouts: list[Handout], now: float) -> None:
-        """Parameters go out; the report will come when it has been computed and sent."""
+    def send(self, handouts: list[Handout]) -> None:
+        """Parameters go out; the reports will come when they have been computed and sent."""
         for handout in handouts:
-            worker = handout.worker
-            compute = self.compute(worker, handout.round)
-            self.serial += 1
-            self.serials[worker] = self.serial
-            self.held[worker] = (handout, now, compute)
-            heapq.heappush(self.queue, (now + compute + self.transfer, 1, self.serial, REPORT, worker))
+            heapq.heappush(self.queue, self._arrival(handout))
+
+    def advance(self, handouts: list[Handout]) -> None:
+        """The event in front is done; parameters go out."""
+        if handouts:
+            heapq.heapreplace(self.queue, self._arrival(handouts[0]))
+            self.send(handouts[1:])
+        else:
+            heapq.heappop(self.queue)
+
+    def _arrival(self, handout: Handout) -> tuple[float, int, int, int, int]:
+        worker = handout.worker
+        compute = self.compute(worker, handout.round)
+        self.serial += 1
+        self.held[worker] = (self.serial, handout, self.now, compute)
+        return (self.now + compute + self.transfer, 1, self.serial, REPORT, worker)
 
     def record(self, *values: float) -> None:
-        for append, value in zip(self._append, values, strict=True):
-            append(value)  # type: ignore[arg-type]
+        self._rows += ROW.pack(*values)
 
     def record_membership(self, kind: int, iteration: int, worker: int) -> None:
         nan = float("nan")
         self.record(kind, iteration, worker, -1, -1, -1, -1, nan, nan, nan, self.now, nan)
 
     def schedule(self) -> Schedule:
-        return Schedule({name: np.frombuffer(column, dtype=column.typecode) for name, column in self.columns.items()})
+        rows = np.frombuffer(self._rows, dtype=np.dtype([(name, f"<{code}") for name, code in COLUMNS.items()]))
+        return Schedule({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
 
 
 def _report(ledger: Ledger, clock: _Clock, worker: int, samples: int) -> list[Handout]:
-    handout, start, compute = clock.held.pop(worker)
-    del clock.serials[worker]
+    _, handout, start, compute = clock.held.pop(worker)
     step: Step = ledger.receive(worker, samples)
     fold = step.fold
     assert fold is not None
@@ -174,7 +183,7 @@ def _report(ledger: Ledger, clock: _Clock, worker: int, samples: int) -> list[Ha
 
 def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Handout]:
     name = KINDS[kind]
-    if name == "leave" and worker in clock.serials:
+    if name == "leave" and worker in clock.held:
         clock.leaving.add(worker)  # graceful: it reports first
         return []
     iteration = ledger.iteration
@@ -184,7 +193,14 @@ def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[H
         raise ConfigError(f"the cluster's faults, {name} at time {clock.now:g}: {error}") from None
     clock.record_membership(kind, iteration, worker)
     if kind in DEPARTURES:
-        clock.serials.pop(worker, None)
         clock.held.pop(worker, None)
         clock.leaving.discard(worker)
     return step.handouts
+
+
+def _leave_after_report(ledger: Ledger, clock: _Clock, worker: int, handouts: list[Handout]) -> list[Handout]:
+    """A graceful goodbye: the report was folded in, what was handed out in return is not taken."""
+    clock.leaving.discard(worker)
+    clock.record_membership(KINDS.index("leave"), ledger.iteration, worker)
+    further = ledger.leave(worker).handouts
+    return [handout for handout in handouts + further if handout.worker != worker]

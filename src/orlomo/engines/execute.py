@@ -276,4 +276,5 @@ class Execution:
 
 def checksum(vector: Tensor) -> str:
     """A short fingerprint of a vector's bits."""
-    return "b2-" + hashlib.blake2b(vector.cpu().numpy(), digest_size=8).hexdigest()
+    content: Any = vector.cpu().numpy()
+    return "b2-" + hashlib.blake2b(content, digest_size=8).hexdigest()

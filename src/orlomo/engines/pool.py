@@ -120,10 +120,10 @@ class ProcessPool(Pool):
 
     def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str, jobs: int, params: Tensor):
         start_method = "fork" if hasattr(os, "fork") and torch.device(device).type == "cpu" else "spawn"
-        context = torch.multiprocessing.get_context(start_method)
+        context: Any = torch.multiprocessing.get_context(start_method)
         count = 2 * jobs + 2  # see RoundsAhead: two places are not for work ahead
         shape = (count, 2, params.numel())
-        self._slots = torch.empty(shape, dtype=params.dtype).share_memory_()
+        self._slots = torch.empty(shape, dtype=params.dtype).share_memory_()  # type: ignore[no-untyped-call]
         self._free = deque(range(count))
         self._slot_of: dict[int, int] = {}
         self._queue: deque[tuple[int, int, dict[str, Any]]] = deque()
@@ -149,7 +149,7 @@ class ProcessPool(Pool):
         vectors = self._slots[slot]
         vectors[0].copy_(request.params)
         if isinstance(request, Assignment):
-            small = {"worker": request.worker, "index": request.index, "round": request.round}
+            small: dict[str, Any] = {"worker": request.worker, "index": request.index, "round": request.round}
             small |= {"learning_rate": request.learning_rate, "local_steps": request.local_steps}
             if request.momentum is not None:
                 vectors[1].copy_(request.momentum)

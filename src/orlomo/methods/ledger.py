@@ -27,7 +27,7 @@ class Handout(NamedTuple):
     """Parameters w_index, handed to a worker for its round-th round; they belong to a group."""
 
     worker: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     round: int
     group: int
     learning_rate: float
@@ -39,7 +39,7 @@ class Fold(NamedTuple):
     iteration: int
     worker: int
     round: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     delay: int
     group: int
     behind: int  # how many groups the report is behind the newest one

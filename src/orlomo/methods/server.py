@@ -169,4 +169,4 @@ def chunks(*wanted: Tensor | None) -> Iterator[tuple[Tensor, ...]]:
     if vectors[0].device.type != "cpu":
         yield vectors
         return
-    yield from zip(*(vector.split(CHUNK) for vector in vectors), strict=True)
+    yield from zip(*(torch.split(vector, CHUNK) for vector in vectors), strict=True)

@@ -85,7 +85,7 @@ def read_buffers(flat: FlatModule) -> Tensor:
 def write_buffers(flat: FlatModule, values: Tensor) -> None:
     """Write such a vector back."""
     buffers = flat.float_buffers()
-    for buffer, part in zip(buffers, values.split([b.numel() for b in buffers]), strict=True):
+    for buffer, part in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
         buffer.copy_(part.view_as(buffer))
 
 

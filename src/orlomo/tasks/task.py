@@ -36,7 +36,8 @@ BUFFERS = ("recalibrate", "average")
 def count_correct(model: nn.Module, batch: Batch) -> Tensor:
     """How many samples of a batch (inputs, labels) the model's largest output names rightly."""
     inputs, labels = batch
-    return (model(inputs).argmax(dim=1) == labels).sum()
+    right: Tensor = model(inputs).argmax(dim=1) == labels
+    return right.sum()
 
 
 @dataclass(frozen=True, kw_only=True)

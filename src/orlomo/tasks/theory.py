@@ -55,8 +55,9 @@ def _task(name: str, function: Callable[[Tensor], Tensor], smoothness: float, mi
     start = torch.from_numpy(source.normal(0, 1.5, DIMENSIONS)).float()
 
     def loss(model: nn.Module, batch: Batch) -> Tensor:
-        w = model()
-        return function(w) - batch.mean(dim=0) @ w
+        w: Tensor = model()
+        linear: Tensor = batch.mean(dim=0) @ w
+        return function(w) - linear
 
     variance = float((noise * noise).sum(dim=1).mean())
     return Task(
