@@ -53,7 +53,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'orlmo': did you mean 'orlomo'? (known: orlomo, asgd)"
     """
     names = list(known)
-    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return ConfigError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(names)})")
 

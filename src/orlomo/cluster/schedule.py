@@ -93,11 +93,13 @@ def lay_down(
                 f"every worker is gone at time {clock.now:g}, after {done} of {reports} reports: "
                 "let one return or join in the cluster's faults"
             )
-        clock.now, _, serial, kind, worker = clock.queue[0]
+        time, _, serial, kind, worker = clock.queue[0]
+        if kind == REPORT and (worker not in clock.held or clock.held[worker][0] != serial):
+            clock.advance([])  # the worker crashed in this round: nothing happens
+            continue
+        clock.now = time
         if kind != REPORT:
             clock.advance(_membership(ledger, clock, kind, worker))
-        elif worker not in clock.held or clock.held[worker][0] != serial:
-            clock.advance([])  # the worker crashed in this round
         else:
             done += 1
             handouts = _report(ledger, clock, worker, samples_per_report)
@@ -185,6 +187,9 @@ def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[H
     name = KINDS[kind]
     if name == "leave" and worker in clock.held:
         clock.leaving.add(worker)  # graceful: it reports first
+        return []
+    if kind not in DEPARTURES and worker in clock.leaving:
+        clock.leaving.discard(worker)  # it had not gone yet, and stays
         return []
     iteration = ledger.iteration
     try:

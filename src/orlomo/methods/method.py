@@ -113,7 +113,8 @@ class Method(ABC):
 
     def to_table(self) -> dict[str, Any]:
         """Name and hyperparameters as plain values; None is left out."""
-        return {"name": self.name} | {key: v for key, v in dataclasses.asdict(self).items() if v is not None}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        return {"name": self.name} | {key: value for key, value in values.items() if value is not None}
 
 
 def build(kinds: dict[str, type[Method]], name: str, hyperparameters: dict[str, Any]) -> Method:

@@ -9,19 +9,23 @@ model.safetensors      the trained model's state dict, at the end
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from orlomo import config as configuration
 from orlomo.cluster.schedule import COLUMNS, KINDS
 from orlomo.config import RunConfig
-from orlomo.errors import OrlomoError, RunFolderError
+from orlomo.errors import RunFolderError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import Checkpoint, write_atomically
 from orlomo.records.columns import Columns, TableWriter, read_columns
@@ -94,24 +98,27 @@ class RunRecorder:
     def __init__(self, folder: Path, checkpoint_seconds: float, resumed: Checkpoint | None = None):
         self.folder = folder
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
-        self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
-        self._metrics = TableWriter(folder / "metrics.csv", METRIC_NAMES, kept["metrics"])
+        with writing_to(folder):
+            self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
+            self._metrics = TableWriter(folder / "metrics.csv", METRIC_NAMES, kept["metrics"])
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
 
     def event(self, row: dict[str, Any]) -> None:
         """One event, as a row of the schedule with its loss."""
-        self._events.append({**row, "kind": KINDS[row["kind"]]})
         now = time.monotonic()
-        if now > self._next_flush:
-            self._events.flush()
-            self._next_flush = now + 1.0
+        with writing_to(self.folder):
+            self._events.append({**row, "kind": KINDS[row["kind"]]})
+            if now > self._next_flush:
+                self._events.flush()
+                self._next_flush = now + 1.0
 
     def metric(self, row: dict[str, Any]) -> None:
         """One evaluation."""
-        self._metrics.append(row)
-        self._metrics.flush()
+        with writing_to(self.folder):
+            self._metrics.append(row)
+            self._metrics.flush()
 
     @property
     def due(self) -> bool:
@@ -121,24 +128,23 @@ class RunRecorder:
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
         begin = time.monotonic()
-        try:
+        with writing_to(self.folder):
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, {**values, "files": files}))
-        except OSError as error:
-            raise disk_error(self.folder, error) from None
         end = time.monotonic()
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
 
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
         tensors = {name: tensor.contiguous() for name, tensor in state.items()}
-        write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+        with writing_to(self.folder):
+            write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
 
     def close(self) -> None:
-        try:
-            self._events.close()
-        finally:
-            self._metrics.close()
+        """Close the files. What a full disk does not take came after the last checkpoint, and is computed again."""
+        for table in (self._events, self._metrics):
+            with contextlib.suppress(OSError):
+                table.close()
 
 
 def create_folder(folder: Path, config: RunConfig) -> None:
@@ -147,14 +153,21 @@ def create_folder(folder: Path, config: RunConfig) -> None:
         raise RunFolderError(f"{folder} holds a run already: `orlomo resume {folder}`, or choose another --out")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
-    try:
+    text = configuration.write(config)
+    with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        text = configuration.write(config)
         write_atomically(folder / "config.toml", lambda path: checkpoints.write_text(path, text))
-    except OSError as error:
-        raise disk_error(folder, error) from None
 
 
-def disk_error(folder: Path, error: OSError) -> OrlomoError:
-    """What to say when the disk will not take a file."""
-    return RunFolderError(f"cannot write to {folder}: {error.strerror}; free some space and `orlomo resume {folder}`")
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Turn what a disk says when it will not take a file into an error of ours."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = str(error)
+        number = re.search(r"os error (\d+)", reason)  # safetensors puts the system's number into a sentence
+        if number or isinstance(error, OSError):
+            reason = os.strerror(int(number[1]) if number else error.errno or 0)  # type: ignore[union-attr]
+        advice = "free some space and " if "space" in reason else ""
+        raise RunFolderError(f"cannot write to {folder}: {reason}; {advice}`orlomo resume {folder}`") from None

@@ -1,0 +1,191 @@
+"""kill -9 at any moment, Ctrl-C, a full disk: the run goes on from its checkpoint and ends with the same bits."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import orlomo
+from orlomo.engines.execute import checksum
+from small import NAMES, classification, settings
+
+KILLS = 12  # for each method and number of jobs
+
+
+def train(name: str, folder: Path, jobs: int) -> None:
+    workers = 1 if name == "msgd" else 4
+    orlomo.train(
+        classification(),
+        settings(name, learning_rate=0.05),
+        workers=workers,
+        epochs=20,
+        cluster="heterogeneous",
+        out=folder,
+        jobs=jobs,
+        checkpoint_seconds=0.0,
+    )
+
+
+def go_on(name: str, folder: Path, jobs: int) -> None:
+    """What a killed user does: start, or resume if there is something to resume."""
+    if (folder / "config.toml").exists():
+        orlomo.resume(folder, task=classification(), jobs=jobs, warn=lambda text: None)
+    else:
+        train(name, folder, jobs)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_killed_at_random_moments_it_ends_the_same(name: str, jobs: int, tmp_path: Path) -> None:
+    began = time.monotonic()
+    train(name, tmp_path / "whole", jobs)
+    duration = time.monotonic() - began
+    whole = orlomo.load(tmp_path / "whole")
+    source = random.Random(f"{name} {jobs}")
+    context = multiprocessing.get_context("fork")
+    folder, kills, finished = tmp_path / "killed-0", 0, 0
+    while kills < KILLS:
+        process = context.Process(target=go_on, args=(name, folder, jobs))
+        process.start()
+        process.join(source.uniform(0.02, duration))
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        process.join()
+        if process.exitcode == 0:  # done between two kills: compare, and begin another
+            assert_same(whole, orlomo.load(folder))
+            finished += 1
+            folder = tmp_path / f"killed-{finished}"
+    go_on(name, folder, jobs)
+    assert_same(whole, orlomo.load(folder))
+
+
+def assert_same(whole: orlomo.Run, other: orlomo.Run) -> None:
+    assert other.finished
+    assert checksum(other.params) == checksum(whole.params)
+    assert (other.folder / "events.csv").read_bytes() == (whole.folder / "events.csv").read_bytes()
+    for name, column in whole.metrics.items():
+        if name != "real_seconds":
+            np.testing.assert_array_equal(other.metrics[name], column)  # NaN equals NaN
+
+
+def test_a_damaged_newest_checkpoint_costs_a_warning_and_nothing_else(tmp_path: Path) -> None:
+    train("orlomo", tmp_path / "whole", jobs=1)
+    expected = checksum(orlomo.load(tmp_path / "whole").params)
+    checkpoints = sorted((tmp_path / "whole" / "checkpoints").glob("*.safetensors"))
+    assert len(checkpoints) > 1
+    content = bytearray(checkpoints[-1].read_bytes())
+    content[-1] ^= 0xFF
+    checkpoints[-1].write_bytes(content)
+    damaged = orlomo.load(tmp_path / "whole")
+    warnings: list[str] = []
+    run = orlomo.resume(damaged.folder, task=classification(), jobs=1, warn=warnings.append)
+    assert checksum(run.params) == expected
+    assert len(warnings) == 1
+    assert "damaged" in warnings[0]
+    assert "using the one before it" in warnings[0]
+
+
+def test_a_changed_config_is_not_resumed(tmp_path: Path) -> None:
+    train("orlomo", tmp_path / "run", jobs=1)
+    for path in sorted((tmp_path / "run" / "checkpoints").iterdir())[-2:]:
+        path.unlink()
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace("seed = 0", "seed = 1"))
+    with pytest.raises(orlomo.OrlomoError, match=r"config.toml was changed"):
+        orlomo.resume(tmp_path / "run", task=classification(), jobs=1)
+
+
+def test_a_task_that_only_python_has_must_be_given_again(tmp_path: Path) -> None:
+    train("orlomo", tmp_path / "run", jobs=1)
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.unlink()
+    with pytest.raises(orlomo.OrlomoError, match=r"give it, as in orlomo.resume"):
+        orlomo.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_replay_agrees(name: str, tmp_path: Path) -> None:
+    train(name, tmp_path / "run", jobs=2)
+    result = orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
+    assert result.agrees
+    assert "bit for bit" in str(result)
+
+
+def test_replay_of_a_run_with_faults_agrees(tmp_path: Path) -> None:
+    faults = tuple(
+        orlomo.Fault(time=time, worker=worker, kind=kind)
+        for time, worker, kind in [(3, 0, "crash"), (5, 7, "join"), (8, 0, "return"), (11, 1, "leave")]
+    )
+    task = classification()
+    for name in ("orlomo", "prsgdm"):
+        orlomo.train(
+            task, settings(name), workers=3, epochs=20, cluster=orlomo.Cluster(faults=faults), out=tmp_path / name
+        )
+        assert orlomo.replay(tmp_path / name, task=task).agrees
+
+
+def test_replay_says_where_a_run_parts_from_its_record(tmp_path: Path) -> None:
+    train("orlomo", tmp_path / "run", jobs=1)
+    path = tmp_path / "run" / "events.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    fields = lines[11].rstrip().split(",")
+    fields[-1] = repr(float(fields[-1]) + 1e-9)
+    path.write_text("".join([*lines[:11], ",".join(fields) + "\n", *lines[12:]]))
+    result = orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
+    assert not result.agrees
+    assert result.parted_at == 10
+    assert "they part at iteration 10" in str(result)
+
+
+def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path) -> None:
+    train("orlomo", tmp_path / "run", jobs=1)
+    other = classification(train_data=tuple(part.flip(0) for part in classification().train_data))
+    result = orlomo.replay(tmp_path / "run", task=other, jobs=1)
+    assert not result.agrees
+    assert result.parted_at == 0
+    path = tmp_path / "run" / "events.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    lines[5], lines[6] = lines[6], lines[5]
+    path.write_text("".join(lines))
+    with pytest.raises(orlomo.OrlomoError, match="the trace and the method disagree"):
+        orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
+    path.write_text("".join(lines[:8]))
+    with pytest.raises(orlomo.OrlomoError, match="the trace is cut off"):
+        orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
+
+
+def fill_with_runs(place: Path) -> None:
+    for number in range(200):
+        (place / f"filler-{number}").write_bytes(b"x" * 4096)
+        train("orlomo", place / f"run-{number}", jobs=1)
+
+
+def test_a_full_disk_is_one_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    """On a real file system of 300 kB."""
+    place = tmp_path / "small-disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", place], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        message = r"No space left on device; free some space and .orlomo resume"
+        with pytest.raises(orlomo.OrlomoError, match=message):
+            fill_with_runs(place)
+        stuck = max(place.glob("run-*"), key=lambda path: int(path.name.split("-")[1]))
+        for filler in place.glob("filler-*"):
+            filler.unlink()
+        run = orlomo.resume(stuck, task=classification(), jobs=1)
+        train("orlomo", tmp_path / "whole", jobs=1)
+        assert_same(orlomo.load(tmp_path / "whole"), run)
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)

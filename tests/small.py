@@ -1,0 +1,57 @@
+"""Small tasks, and a recorder that keeps everything in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import orlomo
+from orlomo.methods import METHODS
+from orlomo.tasks.digits import classification_loss
+from orlomo.tasks.task import count_correct
+
+NAMES = sorted(METHODS)
+
+
+def settings(name: str, **more: Any) -> orlomo.Method:
+    """A method with two local steps, or one where that is all it takes."""
+    steps = {} if name in ("asgd", "ormo-da") else {"local_steps": 2}
+    return orlomo.method(name, **steps, **more)
+
+
+def classification(model: Any = None, samples: int = 96, **fields: Any) -> orlomo.Task:
+    """Two noisy classes in four dimensions."""
+    source = torch.Generator().manual_seed(7)
+    labels = torch.arange(samples) % 2
+    inputs = torch.randn(samples, 4, generator=source) + 2.0 * labels[:, None]
+    values: dict[str, Any] = {
+        "model": model or (lambda: nn.Linear(4, 2)),
+        "loss": classification_loss,
+        "correct": count_correct,
+        "train_data": (inputs[:-32], labels[:-32]),
+        "test_data": (inputs[-32:], labels[-32:]),
+        "batch_size": 8,
+    }
+    return orlomo.Task(**{**values, **fields})
+
+
+@dataclass
+class Memory:
+    """A recorder that writes nothing."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    saved: list[tuple[int, dict[str, Tensor], dict[str, Any]]] = field(default_factory=list)
+    due: bool = False
+
+    def event(self, row: dict[str, Any]) -> None:
+        self.events.append(row)
+
+    def metric(self, row: dict[str, Any]) -> None:
+        self.metrics.append(row)
+
+    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        self.saved.append((position, {name: t.clone() for name, t in tensors.items()}, values))

@@ -1,0 +1,210 @@
+"""The command line as a user meets it: in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orlomo.cli import main
+
+COMMAND = [sys.executable, "-m", "orlomo.cli"]
+
+
+def orlomo(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=folder, timeout=100)
+
+
+TRAIN = ("train", "quadratic", "--method", "orlomo", "--workers", 4, "--local-steps", 2, "--cluster", "heterogeneous")
+
+
+def test_train_resume_and_replay(tmp_path: Path) -> None:
+    done = orlomo(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # quiet where there is no terminal
+    assert "train loss" in done.stdout
+    again = orlomo(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr.startswith("orlomo: runs/a holds a run already: `orlomo resume runs/a`")
+    finished = orlomo("resume", "runs/a", "--json", folder=tmp_path)
+    assert "finished already" in finished.stderr
+    assert json.loads(finished.stdout)["finished"] is True
+    replayed = orlomo("replay", "runs/a", folder=tmp_path)
+    assert replayed.returncode == 0
+    assert "agree, bit for bit" in replayed.stdout
+
+
+def test_the_resolved_config_is_a_config_and_flags_go_over_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "quadratic", "--workers", "3", "--epochs", "0.2", "--momentum", "0.5", "--out", f"{tmp_path}/a"]
+    assert main([*words, "--jobs", "1", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    same = [f"{tmp_path}/a/config.toml", "--out", f"{tmp_path}/b", "--jobs", "1", "--json"]
+    assert main(["train", *same]) == 0
+    assert json.loads(capsys.readouterr().out)["params_checksum"] == first["params_checksum"]
+    assert (
+        main(["train", f"{tmp_path}/a/config.toml", "--method", "al-sgd", "--out", f"{tmp_path}/c", "--jobs", "1"]) == 0
+    )
+    text = (tmp_path / "c" / "config.toml").read_text()
+    assert 'name = "al-sgd"' in text
+    assert "momentum" not in text
+    assert "workers = 3" in text
+
+
+def test_compare_writes_a_table_and_plots_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    words = ("compare", "digits", "--methods", "prsgdm,orlomo,msgd", "--seeds", 2, "--workers", 4, "--epochs", 2)
+    done = orlomo(*words, "--out", "cmp", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("accuracy.png", "accuracy.svg", "comparison.json", "comparison.md", "comparison.csv"):
+        assert (tmp_path / "cmp" / name).stat().st_size > 100
+    table = json.loads((tmp_path / "cmp" / "comparison.json").read_text())
+    assert table["reference"] == "prsgdm"
+    assert [row["method"] for row in table["methods"]] == ["prsgdm", "orlomo", "msgd"]
+    assert [row["runs"] for row in table["methods"]] == [2, 2, 2]
+    assert table["methods"][0]["speed_up"] == pytest.approx(1.0)
+    assert "prsgdm" in done.stdout
+    marker = (tmp_path / "cmp" / "orlomo-seed1" / "events.csv").stat().st_mtime_ns
+    again = orlomo(*words, "--out", "cmp", "--json", folder=tmp_path)
+    assert json.loads(again.stdout)["methods"] == table["methods"]
+    assert (tmp_path / "cmp" / "orlomo-seed1" / "events.csv").stat().st_mtime_ns == marker
+    other = orlomo(*words[:-1], 3, "--out", "cmp", folder=tmp_path)
+    assert other.returncode == 2
+    assert "holds a run with other settings" in other.stderr
+
+
+def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> None:
+    words = ("compare", "quadratic", "--methods", "asgd,al-sgd", "--workers", 2, "--epochs", 0.5)
+    done = orlomo(*words, "--learning-rate", 1e30, "--out", "cmp", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 diverged" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["train", "digts"], "did you mean 'digits'"),
+        (["train", "digits", "--method", "orlmo"], "did you mean 'orlomo'"),
+        (["train", "digits", "--worker", "4"], "did you mean '--workers'"),
+        (["trian", "digits"], "did you mean 'train'"),
+        (["train", "digits", "--workers", "four"], "invalid int value: 'four'"),
+        (["train", "digits", "--workers", "0"], "workers must be at least 1"),
+        (["train", "digits", "--momentum", "1.5"], "momentum must be"),
+        (["train", "digits", "--method", "al-sgd", "--momentum", "0.9"], "setting of al-sgd 'momentum'"),
+        (["train", "digits", "--epochs", "nan"], "epochs must be above 0"),
+        (["train", "digits", "--cluster", "heterogenous"], "did you mean 'heterogeneous'"),
+        (["train", "missing.toml"], "cannot read missing.toml"),
+        (["train", "digits", "--jobs", "0"], "jobs must be at least 1"),
+        (["compare", "digits", "--methods", "orlomo,prsgd"], "did you mean 'prsgdm'"),
+        (["compare", "digits", "--methods", "asgd,asgd"], "more than once"),
+        (["compare", "digits", "--methods", "asgd", "--seeds", "0"], "--seeds must be at least 1"),
+        (["resume", "nowhere"], "nowhere is not a run"),
+        (["replay", "nowhere"], "nowhere is not a run"),
+        (["trace", "--iterations", "0"], "iterations must be at least 1"),
+        ([], "COMMAND"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    words: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1
+    assert output.err.startswith("orlomo: ")
+    assert text in output.err
+    assert list(tmp_path.glob("runs/*/checkpoints")) == []
+
+
+def test_a_cut_off_config_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "half.toml"
+    path.write_text('task = "digi')
+    assert main(["train", str(path)]) == 2
+    assert "half.toml is not a whole TOML file" in capsys.readouterr().err
+
+
+def test_lists_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert "AAAI 2026" in text
+    assert main(["methods", "--json"]) == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert names == ["orlomo", "al-sgd", "local-ormo-da", "prsgdm", "ormo-da", "asgd", "local-sgd", "msgd"]
+    assert main(["tasks", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["digits", "quadratic", "nonconvex"]
+
+
+def test_a_trace_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.csv"
+    assert main(["trace", "--workers", "5", "--iterations", "50", "--out", str(path), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["events"] == 50
+    assert len(path.read_text().splitlines()) == 51
+
+
+def start_long_run(folder: Path) -> subprocess.Popen[str]:
+    words = [*COMMAND, *map(str, TRAIN), "--epochs", "400", "--jobs", "2", "--out", "runs/a"]
+    words += ["--checkpoint-seconds", "0.1"]
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    events, begin = folder / "runs" / "a" / "events.csv", time.monotonic()
+    while not events.exists() or events.stat().st_size < 5000:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() - begin < 60
+        time.sleep(0.05)
+    return process
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
+    process = start_long_run(tmp_path)
+    jobs = children(process.pid)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert output == ""
+    assert errors == f"orlomo: stopped by {signal.Signals(number).name}; saved. Go on with: orlomo resume runs/a\n"
+    assert len(jobs) == 2
+    assert all(ended(job) for job in jobs)
+    lines = len((tmp_path / "runs" / "a" / "events.csv").read_text().splitlines())
+    newest = max((tmp_path / "runs" / "a" / "checkpoints").glob("*.json"))
+    assert int(newest.stem) == lines - 1  # nothing was lost
+
+
+def test_after_kill_9_no_process_is_left(tmp_path: Path) -> None:
+    process = start_long_run(tmp_path)
+    jobs = children(process.pid)
+    before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert len(jobs) == 2
+    begin = time.monotonic()
+    while not all(ended(job) for job in jobs):
+        assert time.monotonic() - begin < 10
+        time.sleep(0.05)
+    after = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    assert not {name for name in after - before if name.startswith("torch")}
+
+
+def test_the_import_is_light(tmp_path: Path) -> None:
+    """`orlomo --help` and tab completion do not wait for torch."""
+    code = "import sys, orlomo.cli; orlomo.cli.parser(); print('sklearn' in sys.modules, 'matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

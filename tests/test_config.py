@@ -1,0 +1,61 @@
+"""Configs: TOML and back, and errors that name the nearest key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import orlomo
+from orlomo import config
+
+
+def test_every_method_and_cluster_survives_the_way_to_toml_and_back(tmp_path: Path) -> None:
+    faults = (orlomo.Fault(time=1.5, worker=2, kind="crash"), orlomo.Fault(time=3, worker=2, kind="return"))
+    clusters = [orlomo.cluster("slow-worker:5"), orlomo.Cluster(per="step", latency_seconds=0.1, faults=faults)]
+    for name in ("orlomo", "al-sgd", "prsgdm", "asgd", "msgd"):
+        for cluster in clusters:
+            made = config.RunConfig(method=orlomo.method(name), cluster=cluster, workers=1, batch_size=8)
+            path = tmp_path / "config.toml"
+            path.write_text(config.write(made))
+            assert config.from_table(config.read(path)) == made
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ({"worker": 3}, "did you mean 'workers'"),
+        ({"workers": "many"}, "workers must be a whole number"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"epochs": -1}, "epochs must be above 0"),
+        ({"seed": -1}, "seed must be 0 or more"),
+        ({"engine": "simulate"}, "did you mean 'simulated'"),
+        ({"method": {"name": "orlomo", "learning_rate": "fast"}}, "learning_rate must be a number"),
+        ({"method": "prsgd"}, "did you mean 'prsgdm'"),
+        ({"method": "msgd", "workers": 2}, "set workers to 1"),
+        ({"cluster": "heterogenous"}, "did you mean 'heterogeneous'"),
+        ({"cluster": {"preset": "heterogeneous", "latency": 3}}, "did you mean 'latency_seconds'"),
+        ({"cluster": {"speeds": [{"factor": 0}]}}, "factor must be above 0"),
+        ({"cluster": {"speeds": [{"law": "gama:1"}]}}, "did you mean 'gamma:CV'"),
+        ({"cluster": {"faults": [{"time": 1.0, "worker": 0, "kind": "crush"}]}}, "did you mean 'crash'"),
+        ({"cluster": 3}, "preset's name or a table"),
+    ],
+)
+def test_mistakes_are_named(table: dict[str, object], text: str) -> None:
+    with pytest.raises(orlomo.OrlomoError, match=text):
+        config.from_table(table)
+
+
+def test_a_preset_with_changes() -> None:
+    made = config.from_table({"cluster": {"preset": "heterogeneous:4", "latency_seconds": 2}})
+    assert made.cluster.factors(4) == [1, 1, 1, 4]
+    assert made.cluster.latency_seconds == 2.0
+
+
+def test_a_cut_off_file_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "half.toml"
+    path.write_text('task = "digits"\n[method\n')
+    with pytest.raises(orlomo.OrlomoError, match=r"half.toml is not a whole TOML file"):
+        config.read(path)
+    with pytest.raises(orlomo.OrlomoError, match="cannot read"):
+        config.read(tmp_path / "missing.toml")

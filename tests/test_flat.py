@@ -1,0 +1,65 @@
+"""A module as one vector."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from orlomo import OrlomoError
+from orlomo.flat import FlatModule
+
+
+def test_parameters_and_gradients_are_views() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2))
+    before = torch.cat([p.detach().flatten().clone() for p in module.parameters()])
+    flat = FlatModule(module)
+    assert torch.equal(flat.params, before)
+    x = torch.randn(2, 3, 8, 8)
+    module(x).sum().backward()
+    assert torch.equal(flat.gradients, torch.cat([p.grad.flatten() for p in module.parameters()]))
+    flat.params.zero_()
+    assert all(not p.any() for p in module.parameters())
+    pointers = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    assert pointers == {flat.params.untyped_storage().data_ptr()}
+
+
+def test_it_trains_like_the_plain_module() -> None:
+    torch.manual_seed(0)
+    plain = nn.Linear(3, 2)
+    other = nn.Linear(3, 2)
+    other.load_state_dict(plain.state_dict())
+    flat = FlatModule(other)
+    x = torch.randn(5, 3)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        plain(x).square().sum().backward()
+        optimizer.step()
+        flat.gradients.zero_()
+        other(x).square().sum().backward()
+        with torch.no_grad():
+            flat.params.sub_(flat.gradients, alpha=0.1)
+    assert torch.allclose(plain.weight, other.weight)
+
+
+def test_channels_last_and_tied_and_frozen_parameters() -> None:
+    conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    value = conv.weight.detach().clone()
+    FlatModule(conv)
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(conv.weight, value)
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    tied[1].bias.requires_grad_(False)
+    flat = FlatModule(tied)
+    assert flat.params.numel() == 12
+    assert tied[1].weight is tied[0].weight
+
+
+def test_what_cannot_be_flattened_says_so() -> None:
+    with pytest.raises(OrlomoError, match="no trainable parameters"):
+        FlatModule(nn.ReLU())
+    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
+    with pytest.raises(OrlomoError, match="one dtype"):
+        FlatModule(mixed)
