@@ -234,7 +234,7 @@ def _compare(options: argparse.Namespace) -> int:
         return 0
     first = configs[names[0]][0]
     title = f"{first.task}: {first.workers} workers, {first.cluster.name} cluster, {first.epochs:g} epochs"
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(terminal_table(result.rows, f"{title}, {options.seeds} seed{'s' * (options.seeds > 1)}"))
     for path in result.files:
         print(path)

@@ -137,6 +137,7 @@ def _execute(run: Run, task: Task, jobs: int | None, progress: Progress | None) 
             execution = Execution(config, task, schedule, recorder, jobs=_jobs(jobs), progress=progress, resumed=saved)
             execution.run()
             _write_model(execution, recorder, task)
+            execution.save()  # last: a run is finished when all its files are there
         except Interrupted as stop:
             raise Interrupted(str(stop), stop.signal_number, run.folder) from None
         finally:

@@ -30,6 +30,12 @@ def execution(
     return Execution(config, task, schedule, recorder, jobs=jobs, resumed=resumed)
 
 
+def run_to_the_end(*arguments: Any, **more: Any) -> None:
+    made = execution(*arguments, **more)
+    made.run()
+    made.save()
+
+
 def test_the_engine_runs_algorithm_2(tmp_path: Path) -> None:
     """The same run written out as in the paper, with ordinary tensors and autograd, in the order of the trace."""
     task = classification()
@@ -84,7 +90,7 @@ def test_any_number_of_jobs_gives_the_same_bits(name: str, buffers: str) -> None
     recorders = []
     for jobs in (1, 2, 3):
         recorder = Memory()
-        execution(settings(name), task, recorder, jobs).run()
+        run_to_the_end(settings(name), task, recorder, jobs)
         recorders.append(recorder)
     first = recorders[0]
     assert len(first.events) > 5
@@ -104,11 +110,11 @@ def test_resumed_at_any_place_it_ends_the_same(name: str, buffers: str) -> None:
     task, whole = classification(model=dropped, buffers=buffers), Memory(due=True)
     faults = (orlomo.Fault(time=4.0, worker=0, kind="crash"), orlomo.Fault(time=6.0, worker=0, kind="return"))
     cluster = orlomo.Cluster(faults=faults)
-    execution(settings(name), task, whole, cluster=cluster).run()
+    run_to_the_end(settings(name), task, whole, cluster=cluster)
     assert [position for position, _, _ in whole.saved[:-1]] == list(range(1, len(whole.events) + 1))
     for place in range(0, len(whole.saved) - 1, 3):
         part = Memory()
-        execution(settings(name), task, part, resumed=Checkpoint(*whole.saved[place]), cluster=cluster).run()
+        run_to_the_end(settings(name), task, part, resumed=Checkpoint(*whole.saved[place]), cluster=cluster)
         position, _, values = whole.saved[place]
         assert [row.get("loss") for row in part.events] == [row.get("loss") for row in whole.events[position:]]
         rest = whole.metrics[len(whole.metrics) - len(part.metrics) :]

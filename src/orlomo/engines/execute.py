@@ -84,15 +84,14 @@ class Execution:
             self._load(resumed)
 
     def run(self) -> None:
-        """Go to the end of the schedule. On a signal: save, and raise `Interrupted`."""
-        pool = open_pool(
-            self.task, self.config.method, self.config.seed, self.config.device, self._jobs, self.server.params
-        )
-        try:
-            with Signals() as signals:
+        """Go to the end of the schedule (the last `save` is the caller's). A signal saves and raises `Interrupted`."""
+        config = self.config
+        with Signals() as signals:
+            pool = open_pool(self.task, config.method, config.seed, config.device, self._jobs, self.server.params)
+            try:
                 self._run(pool, signals)
-        finally:
-            pool.close()
+            finally:
+                pool.close()
 
     def _run(self, pool: Pool, signals: Signals) -> None:
         self._ahead = RoundsAhead(pool, self.schedule, self._position)
@@ -121,7 +120,6 @@ class Execution:
         except signals.Stop as stop:
             self.save()
             raise signals.interrupted(stop) from None
-        self.save()
 
     def _fold(self, row: dict[str, Any], report: Report) -> None:
         worker = row["worker"]

@@ -117,7 +117,9 @@ def _mean(summaries: list[Summary | None], name: str) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
-HEADINGS = ("method", "test accuracy", "train loss", "time", "speed-up", "mean delay", "max delay")
+HEADINGS = ("method", "test accuracy", "loss", "time", "speed-up", "mean delay", "max delay")
+
+CAPTION = "time: virtual, to the end of the run; speed-up: virtual time for the same number of samples"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -140,7 +142,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def terminal_table(table: list[Row], title: str) -> Table:
     """The table for a terminal."""
-    drawn = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(title=title, caption=CAPTION, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in HEADINGS:
         drawn.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for row in table:
