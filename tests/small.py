@@ -11,7 +11,6 @@ from torch import Tensor, nn
 import orlomo
 from orlomo.methods import METHODS
 from orlomo.tasks.digits import classification_loss
-from orlomo.tasks.task import count_correct
 
 NAMES = sorted(METHODS)
 
@@ -30,7 +29,6 @@ def classification(model: Any = None, samples: int = 96, **fields: Any) -> orlom
     values: dict[str, Any] = {
         "model": model or (lambda: nn.Linear(4, 2)),
         "loss": classification_loss,
-        "correct": count_correct,
         "train_data": (inputs[:-32], labels[:-32]),
         "test_data": (inputs[-32:], labels[-32:]),
         "batch_size": 8,

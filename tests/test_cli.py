@@ -107,6 +107,9 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
         (["resume", "nowhere"], "nowhere is not a run"),
         (["replay", "nowhere"], "nowhere is not a run"),
         (["trace", "--iterations", "0"], "iterations must be at least 1"),
+        (["trace", "--out", "no/such/folder.csv"], "No such file or directory"),
+        (["train", "digits", "--device", "cudaa"], "device 'cudaa' cannot be used here"),
+        (["train", "digits", "--out", "/proc/x"], "cannot write to /proc/x"),
         ([], "COMMAND"),
     ],
 )
@@ -173,10 +176,12 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int, times: int) -> None:
     process = start_long_run(tmp_path)
     jobs = children(process.pid)
-    process.send_signal(number)
+    for _ in range(times):  # `timeout`, and impatient people, send it twice
+        process.send_signal(number)
     output, errors = process.communicate(timeout=30)
     assert process.returncode == code
     assert output == ""

@@ -39,6 +39,11 @@ def test_every_method_and_cluster_survives_the_way_to_toml_and_back(tmp_path: Pa
         ({"cluster": {"speeds": [{"law": "gama:1"}]}}, "did you mean 'gamma:CV'"),
         ({"cluster": {"faults": [{"time": 1.0, "worker": 0, "kind": "crush"}]}}, "did you mean 'crash'"),
         ({"cluster": 3}, "preset's name or a table"),
+        ({"cluster": {"preset": 3}}, "preset must be a name"),
+        ({"cluster": {"speeds": [{"law": "stall:0.1", "factor": 0.5}]}}, "factor 1 or more"),
+        ({"method": {"name": "orlomo", "synchronous": True}}, "unknown setting of orlomo 'synchronous'"),
+        ({"seed": False}, "seed must be a whole number"),
+        ({"evaluate_every": 1e-320}, "evaluate_every"),
     ],
 )
 def test_mistakes_are_named(table: dict[str, object], text: str) -> None:
@@ -50,6 +55,20 @@ def test_a_preset_with_changes() -> None:
     made = config.from_table({"cluster": {"preset": "heterogeneous:4", "latency_seconds": 2}})
     assert made.cluster.factors(4) == [1, 1, 1, 4]
     assert made.cluster.latency_seconds == 2.0
+
+
+def test_paths_are_taken_from_the_files_folder_and_kept_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "times.csv").write_text("worker,seconds\na,1.0\n")
+    path = tmp_path / "config.toml"
+    path.write_text('task = "mine.py:task"\n[cluster]\nspeeds = [{ law = "file:times.csv" }]\n')
+    made = config.from_table(config.read(path))
+    assert made.task == f"{tmp_path}/mine.py:task"
+    assert made.cluster.speeds[0].law == f"file:{tmp_path}/times.csv"
+    assert config.make_cluster(str(path), "--cluster") == made.cluster
+    monkeypatch.chdir(tmp_path)
+    assert orlomo.Speed(law="file:times.csv").law == f"file:{tmp_path}/times.csv"
 
 
 def test_a_cut_off_file_is_one_clear_line(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """orlomo: asynchronous momentum training for PyTorch on machines of unequal speed."""
 
 from orlomo.cluster import Cluster, Fault, Speed, cluster
-from orlomo.errors import Diverged, OrlomoError, ReportRefused
+from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
 from orlomo.methods import (
     ALSGD,
     ASGD,
@@ -32,6 +32,7 @@ __all__ = [
     "Cluster",
     "Diverged",
     "Fault",
+    "Interrupted",
     "LocalOrMoDA",
     "LocalSGD",
     "Method",

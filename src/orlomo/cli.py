@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import orlomo
 from orlomo.errors import ConfigError, Interrupted, OrlomoError, unknown_name
 
 METHOD_FLAGS = {
@@ -27,7 +27,7 @@ METHOD_FLAGS = {
 RUN_FLAGS = {
     "workers": (int, "number of workers (K)"),
     "epochs": (float, "passes over the data, all workers together"),
-    "cluster": (str, "homogeneous, heterogeneous, heterogeneous:4, slow-worker:10"),
+    "cluster": (str, "homogeneous, heterogeneous, heterogeneous:4, slow-worker:10, or a TOML file"),
     "engine": (str, "what runs the workers: simulated"),
     "device": (str, "where the models are: cpu, cuda"),
     "batch_size": (int, "in place of the task's own"),
@@ -74,9 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise
-        print(f"orlomo: {error.strerror}: {error.filename or 'writing a file'}", file=sys.stderr)
+        print(f"orlomo: {error.strerror or error}: {error.filename or 'a file'}", file=sys.stderr)
         return 2
 
 
@@ -87,6 +85,7 @@ def parser() -> Parser:
         description="Asynchronous momentum training for machines of unequal speed.",
         allow_abbrev=False,
     )
+    top.add_argument("--version", action="version", version=f"orlomo {orlomo.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
     train = commands.add_parser("train", help="train a task with a method on a cluster", allow_abbrev=False)
@@ -185,12 +184,8 @@ def _train(options: argparse.Namespace) -> int:
         kept = settings_for(options.method, method) if options.method in METHODS else {}
         method = {**kept, **flags, "name": options.method}
     settings = config.from_table({**table, "method": method}, options.task)
-    folder = options.out
-    try:
-        with TerminalProgress(options.quiet) as progress:
-            run = start(settings, folder, jobs=options.jobs, progress=progress)
-    except Interrupted as stop:
-        raise _how_to_resume(stop) from None
+    with TerminalProgress(options.quiet) as progress:
+        run = start(settings, options.out, jobs=options.jobs, progress=progress)
     return _print_run(run, options.json)
 
 
@@ -217,6 +212,9 @@ def _compare(options: argparse.Namespace) -> int:
     for name in names:
         limit = METHODS[name].max_workers
         own = {**table, "method": {"name": name, **settings_for(name, method)}}
+        left_out = sorted(set(method) - set(settings_for(name, method)))
+        if left_out:
+            print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
         if limit is not None:
             own["workers"] = limit
         configs[name] = [config.from_table({**own, "seed": seed}, options.task) for seed in range(options.seeds)]
@@ -226,15 +224,17 @@ def _compare(options: argparse.Namespace) -> int:
         with TerminalProgress(options.quiet, runs=len(names) * options.seeds) as progress:
             result = compare(configs, folder, jobs=options.jobs, progress=progress, warn=_warn)
     except Interrupted as stop:
+        name = signal.Signals(stop.signal_number).name
         raise Interrupted(
-            f"{stop}; what was done is in {folder}: the same command goes on", stop.signal_number
+            f"stopped by {name}; saved. The same command goes on from there", stop.signal_number
         ) from None
     if options.json:
         print(json.dumps(result.to_json()))
         return 0
     first = configs[names[0]][0]
     title = f"{first.task}: {first.workers} workers, {first.cluster.name} cluster, {first.epochs:g} epochs"
-    console = Console(width=None if sys.stdout.isatty() else 100)
+    console = Console()
+    console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
     console.print(terminal_table(result.rows, f"{title}, {options.seeds} seed{'s' * (options.seeds > 1)}"))
     for path in result.files:
         print(path)
@@ -246,13 +246,10 @@ def _resume(options: argparse.Namespace) -> int:
     from orlomo.report.progress import TerminalProgress
     from orlomo.train import resume
 
-    if Run(options.folder).finished:
+    if Run(options.folder, lambda text: None).finished:
         print(f"{options.folder} is finished already", file=sys.stderr)
-    try:
-        with TerminalProgress(options.quiet) as progress:
-            run = resume(options.folder, jobs=options.jobs, progress=progress, warn=_warn)
-    except Interrupted as stop:
-        raise _how_to_resume(stop) from None
+    with TerminalProgress(options.quiet) as progress:
+        run = resume(options.folder, jobs=options.jobs, progress=progress, warn=_warn)
     return _print_run(run, options.json)
 
 
@@ -271,6 +268,7 @@ def _replay(options: argparse.Namespace) -> int:
 def _trace(options: argparse.Namespace) -> int:
     import numpy as np
 
+    from orlomo import config
     from orlomo.cluster.schedule import COLUMNS, KINDS
     from orlomo.methods import method
     from orlomo.records.columns import TableWriter
@@ -281,7 +279,7 @@ def _trace(options: argparse.Namespace) -> int:
         method(options.method, **settings),
         workers=options.workers,
         iterations=options.iterations,
-        cluster=options.cluster,
+        cluster=config.make_cluster(options.cluster, "--cluster"),
         seed=options.seed,
         parameters=options.parameters,
     )
@@ -333,10 +331,6 @@ def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> in
     for name, (one, two) in entries.items():
         print(f"{name:<{width}}  {one}\n{'':<{width}}  {two}")
     return 0
-
-
-def _how_to_resume(stop: Interrupted) -> Interrupted:
-    return Interrupted(f"{stop}; saved. Go on with: orlomo resume {stop.folder}", stop.signal_number)
 
 
 def _print_run(run: Any, as_json: bool) -> int:

@@ -51,13 +51,19 @@ class RunConfig:
     checkpoint_seconds: float = 30.0
 
     def __post_init__(self) -> None:
+        for name in ("workers", "seed"):
+            value = getattr(self, name)
+            require(type(value) is int, f"{name} must be a whole number, not {value!r}")
+        if ".py:" in self.task:  # so that the run can be resumed from any folder
+            object.__setattr__(self, "task", str(Path(self.task).absolute()))
         require(self.workers >= 1, f"workers must be at least 1, not {self.workers}")
         require(0 < self.epochs < math.inf, f"epochs must be above 0, not {self.epochs}")
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
         require(
             self.batch_size is None or self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}"
         )
-        require(0 < self.evaluate_every < math.inf, f"evaluate_every must be above 0, not {self.evaluate_every}")
+        often = 1e-6 <= self.evaluate_every < math.inf
+        require(often, f"evaluate_every must be at least a millionth of an epoch, not {self.evaluate_every}")
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
         if self.engine not in ENGINES:
             raise unknown_name("engine", self.engine, ENGINES)
@@ -78,25 +84,33 @@ def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
     named = table.pop("method", "orlomo")
     settings = dict(named) if isinstance(named, dict) else {"name": named}
     name = settings.pop("name", "orlomo")
-    hints = typing.get_type_hints(METHODS[name]) if name in METHODS else {}
+    every = typing.get_type_hints(METHODS[name]) if name in METHODS else {}
+    hints = {f.name: every[f.name] for f in dataclasses.fields(METHODS[name])} if every else {}
     settings = {
         key: _convert(value, hints[key], f"{where}, method {key}") if key in hints else value
         for key, value in settings.items()
     }
-    chosen = _cluster(table.pop("cluster", "homogeneous"), where)
+    chosen = make_cluster(table.pop("cluster", "homogeneous"), where)
     return typing.cast(
         RunConfig, _build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where)
     )
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The table in a TOML file."""
+    """The table in a TOML file; relative paths in it are taken from the file's own folder."""
     try:
-        return tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
+    if isinstance(task := table.get("task"), str) and ".py:" in task:
+        table["task"] = str(path.parent.absolute() / task)
+    if isinstance(chosen := table.get("cluster"), dict):
+        for speed in chosen.get("speeds", []):
+            if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):
+                speed["law"] = f"file:{path.parent.absolute() / speed['law'].removeprefix('file:')}"
+    return table
 
 
 def write(config: RunConfig) -> str:
@@ -104,12 +118,18 @@ def write(config: RunConfig) -> str:
     return tomli_w.dumps(to_table(config))
 
 
-def _cluster(value: Any, where: str) -> Cluster:
+def make_cluster(value: Any, where: str) -> Cluster:
+    """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
+    if isinstance(value, str) and value.endswith(".toml"):
+        table = read(Path(value))
+        require("cluster" in table, f"{value} has no [cluster] table")
+        return make_cluster(table["cluster"], value)
     if isinstance(value, str):
         return cluster(value)
     require(isinstance(value, dict), f"{where}: cluster must be a preset's name or a table, not {value!r}")
     table = dict(value)
     preset = table.pop("preset", None)
+    require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
     if preset is None:
         return typing.cast(Cluster, _build(Cluster, table, f"{where}, cluster"))
     base = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)}
@@ -141,7 +161,7 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
     if hint is float and type(value) is int:
         return float(value)
     wanted = {int: "a whole number", float: "a number", str: "a text"}.get(hint, getattr(hint, "__name__", str(hint)))
-    require(isinstance(value, hint) and not (hint is int and value is True), f"{where} must be {wanted}, not {value!r}")
+    require(isinstance(value, hint) and not isinstance(value, bool), f"{where} must be {wanted}, not {value!r}")
     return value
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from pathlib import Path
 
 
 class OrlomoError(Exception):
@@ -40,10 +39,9 @@ class RunFolderError(OrlomoError):
 class Interrupted(OrlomoError):
     """The run was stopped by a signal and saved a checkpoint first."""
 
-    def __init__(self, message: str, signal_number: int, folder: Path | None = None):
+    def __init__(self, message: str, signal_number: int):
         super().__init__(message)
         self.signal_number = signal_number
-        self.folder = folder
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:

@@ -22,28 +22,37 @@ class FlatModule:
     """
 
     def __init__(self, module: nn.Module):
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        if not named:
+        trainable = [p for p in module.parameters() if p.requires_grad]
+        if not trainable:
             raise ConfigError("the model has no trainable parameters: nothing to train")
-        kinds = {(p.dtype, p.device) for _, p in named}
+        kinds = {(p.dtype, p.device) for p in trainable}
         if len(kinds) > 1:
             raise ConfigError(f"the model's parameters must share one dtype and device, not {sorted(map(str, kinds))}")
         self.module = module
-        self.slices: dict[str, slice] = {}
-        total = sum(p.numel() for _, p in named)
-        first = named[0][1]
+        total = sum(p.numel() for p in trainable)
+        first = trainable[0]
         self.params = torch.empty(total, dtype=first.dtype, device=first.device)
         self.gradients = torch.zeros_like(self.params)
         offset = 0
         with torch.no_grad():
-            for name, parameter in named:
+            for parameter in trainable:
                 window = slice(offset, offset + parameter.numel())
                 value = _view_like(self.params[window], parameter)
                 value.copy_(parameter)
                 parameter.data = value
                 parameter.grad = _view_like(self.gradients[window], parameter)
-                self.slices[name] = window
                 offset = window.stop
+        self._initial_buffers = [
+            (owner, name, buffer, buffer.clone())
+            for owner in module.modules()
+            for name, buffer in owner.named_buffers(recurse=False)
+        ]
+
+    @torch.no_grad()
+    def reset_buffers(self) -> None:
+        """Give every buffer its initial value again, also those that the module has replaced by new tensors."""
+        for owner, name, buffer, initial in self._initial_buffers:
+            owner._buffers[name] = buffer.copy_(initial)
 
     def float_buffers(self) -> list[Tensor]:
         """The module's floating-point buffers (running statistics and the like), in a fixed order."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from orlomo import tasks
-from orlomo.cluster import Cluster, cluster
+from orlomo.cluster import Cluster, Schedule, cluster
 from orlomo.config import RunConfig
 from orlomo.engines import replay as replaying
 from orlomo.engines.execute import Execution, Progress
@@ -15,9 +19,9 @@ from orlomo.engines.pool import one_thread
 from orlomo.engines.simulated import plan
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods import Method, method
-from orlomo.records.run import Run, RunRecorder, create_folder
+from orlomo.records.run import Run, RunRecorder, create_folder, resume_command
 from orlomo.tasks import Task
-from orlomo.tasks.evaluation import recalibrate, write_buffers
+from orlomo.tasks.evaluation import load_trained
 
 Warn = Callable[[str], None]
 
@@ -73,7 +77,7 @@ def train(
         engine=engine,
         seed=seed,
         device=device,
-        batch_size=batch_size if isinstance(task, str) else None,
+        batch_size=batch_size,
         evaluate_every=float(evaluate_every),
         checkpoint_seconds=float(checkpoint_seconds),
     )
@@ -89,10 +93,17 @@ def start(
     progress: Progress | None = None,
 ) -> Run:
     """Begin a new run of this config in a new folder."""
-    made = task or tasks.task(config.task, config.batch_size)
+    made = _task(config, task)
+    _check_device(config.device)
+    schedule = _plan(config, made)  # before there is a folder: a mistake leaves nothing behind
+    cores = _jobs(jobs)
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
-    return _execute(Run(folder), made, jobs, progress)
+    try:
+        return _execute(Run(folder), made, schedule, cores, progress)
+    except BaseException:
+        _forget_if_empty(folder)
+        raise
 
 
 def resume(
@@ -107,7 +118,9 @@ def resume(
     run = Run(folder, warn)
     if run.finished:
         return run
-    return _execute(run, _task_of(run, task), jobs, progress)
+    _check_device(run.config.device)
+    made = _task_of(run, task)
+    return _execute(run, made, _plan(run.config, made), _jobs(jobs), progress)
 
 
 def replay(
@@ -120,7 +133,8 @@ def replay(
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit."""
     run = Run(folder, warn)
-    return replaying.replay(run, _task_of(run, task), jobs=_jobs(jobs), progress=progress)
+    with one_thread():
+        return replaying.replay(run, _task_of(run, task), jobs=_jobs(jobs), progress=progress)
 
 
 def load(folder: Path | str) -> Run:
@@ -128,18 +142,19 @@ def load(folder: Path | str) -> Run:
     return Run(folder)
 
 
-def _execute(run: Run, task: Task, jobs: int | None, progress: Progress | None) -> Run:
+def _execute(run: Run, task: Task, schedule: Schedule, jobs: int, progress: Progress | None) -> Run:
     config, saved = run.config, run.checkpoint
-    with one_thread():  # the server's and the schedule's arithmetic: same bits on any number of cores
-        schedule = plan(config, task, task.initial_params(config.seed))
+    with one_thread():  # the server's arithmetic: same bits on any number of cores
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved)
         try:
-            execution = Execution(config, task, schedule, recorder, jobs=_jobs(jobs), progress=progress, resumed=saved)
+            execution = Execution(config, task, schedule, recorder, jobs=jobs, progress=progress, resumed=saved)
+            saved = run.checkpoint = None  # the execution has what it needs of it
             execution.run()
             _write_model(execution, recorder, task)
             execution.save()  # last: a run is finished when all its files are there
         except Interrupted as stop:
-            raise Interrupted(str(stop), stop.signal_number, run.folder) from None
+            command = resume_command(run.folder)
+            raise Interrupted(f"{stop}; saved. Go on with: {command}", stop.signal_number) from None
         finally:
             recorder.close()
     return Run(run.folder)
@@ -147,13 +162,9 @@ def _execute(run: Run, task: Task, jobs: int | None, progress: Progress | None) 
 
 def _write_model(execution: Execution, recorder: RunRecorder, task: Task) -> None:
     """The trained model as a state dict, with running statistics as in an evaluation."""
-    flat = task.build(execution.config.seed)
-    flat.params.copy_(execution.server.params)
-    buffers = execution.average_buffers()
-    if task.buffers == "average" and buffers is not None:
-        write_buffers(flat, buffers)
-    else:
-        recalibrate(task, flat, execution.config.seed)
+    seed, device = execution.config.seed, execution.config.device
+    flat = task.build(seed, device)
+    load_trained(task, flat, execution.server.params, seed, execution.average_buffers())
     recorder.model(flat.module.state_dict())
 
 
@@ -166,14 +177,38 @@ def _cluster(chosen: Cluster | str) -> Cluster:
 
 
 def _task_of(run: Run, given: Task | None) -> Task:
-    if given is not None:
-        return given
-    if run.config.task == "custom":
+    if given is None and run.config.task == "custom":
         raise ConfigError(
             f"{run.folder} trains a Task that only Python has: "
             f"give it, as in orlomo.resume({str(run.folder)!r}, task=...)"
         )
-    return tasks.task(run.config.task, run.config.batch_size)
+    return _task(run.config, given)
+
+
+def _task(config: RunConfig, given: Task | None) -> Task:
+    if given is None:
+        return tasks.task(config.task, config.batch_size)
+    return given if config.batch_size is None else dataclasses.replace(given, batch_size=config.batch_size)
+
+
+def _plan(config: RunConfig, task: Task) -> Schedule:
+    with one_thread():
+        return plan(config, task, task.initial_params(config.seed))
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {device!r} cannot be used here: {reason}") from None
+
+
+def _forget_if_empty(folder: Path) -> None:
+    """Remove a run that ended before its first report: there is nothing in it to resume."""
+    events = folder / "events.csv"
+    if not (folder / "checkpoints").exists() and (not events.exists() or events.read_bytes().count(b"\n") <= 1):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _jobs(jobs: int | None) -> int:

@@ -82,6 +82,14 @@ def test_presets() -> None:
     assert orlomo.cluster("heterogeneous:4").factors(8) == [1.0] * 6 + [4.0] * 2
     assert orlomo.cluster("slow-worker:50").factors(4) == [1.0, 1.0, 1.0, 50.0]
     assert orlomo.cluster("homogeneous").factors(3) == [1.0] * 3
+    assert [sum(f > 1 for f in orlomo.cluster("heterogeneous").factors(k)) for k in (1, 2, 3, 4, 6, 8)] == [
+        0,
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
     for bad in ("heterogeneous:0.5", "heterogeneous:x", "slow-worker", "fast"):
         with pytest.raises(orlomo.OrlomoError):
             orlomo.cluster(bad)

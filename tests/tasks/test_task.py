@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import orlomo
 from orlomo.engines.round import RoundRunner
 from orlomo.tasks import TASKS
-from orlomo.tasks.evaluation import evaluate, read_buffers, recalibrate
+from orlomo.tasks.evaluation import evaluate, load_trained, read_buffers
 from small import classification
 
 
@@ -102,7 +102,7 @@ def normed() -> nn.Module:
 def test_recalibration_gives_the_statistics_of_the_data() -> None:
     task = classification(model=normed, batch_size=64)  # one batch is the whole training data
     flat = task.build(0)
-    recalibrate(task, flat, seed=0)
+    load_trained(task, flat, flat.params.clone(), seed=0)
     inputs = task.train_data[0]
     norm = flat.module[0]
     assert torch.allclose(norm.running_mean, inputs.mean(0), atol=1e-5)
@@ -176,19 +176,39 @@ def test_known_constants_of_the_theory_tasks(name: str) -> None:
 
 def test_a_users_own_task_by_file(tmp_path: Any) -> None:
     path = tmp_path / "mine.py"
+    (tmp_path / "neighbour.py").write_text("")
+    (tmp_path / "broken.py").write_text("def task(:\n")
     path.write_text(
-        "import torch, orlomo\n"
+        "from __future__ import annotations\n"
+        "import dataclasses, torch, orlomo, neighbour\n"
+        "@dataclasses.dataclass\n"
+        "class Settings:\n"
+        "    width: int = 1\n"
         "def make():\n"
         "    return orlomo.Task(model=lambda: torch.nn.Linear(1, 1), loss=lambda m, b: m(b).square().mean(),\n"
         "                       train_data=torch.ones(8, 1), batch_size=2)\n"
         "other = 3\n"
     )
     assert orlomo.task(f"{path}:make").size == 8
-    for name, text in ((f"{path}:mke", "did you mean 'make'"), (f"{tmp_path}/no.py:make", "no such file")):
+    for name, text in (
+        (f"{path}:mke", "did you mean 'make'"),
+        (f"{tmp_path}/no.py:make", "no such file"),
+        (f"{tmp_path}/broken.py:task", "line 1"),
+    ):
         with pytest.raises(orlomo.OrlomoError, match=text):
             orlomo.task(name)
     with pytest.raises(orlomo.OrlomoError, match="cannot import"):
         orlomo.task("no_such_module:task")
+
+
+def test_numpy_arrays_are_tensors_too_and_accuracy_needs_no_asking() -> None:
+    inputs, labels = classification().train_data
+    task = classification(train_data=(inputs.numpy(), labels.numpy()))
+    result = evaluate(task, task.build(0), task.initial_params(0), 0)
+    assert 0 <= result.test_accuracy <= 1
+    regression = classification(test_data=(inputs, inputs), loss=lambda model, batch: model(batch[0]).square().mean())
+    assert np.isnan(evaluate(regression, regression.build(0), regression.initial_params(0), 0).test_accuracy)
+    assert "tensor(" not in repr(task)
 
 
 def test_bad_tasks() -> None:
@@ -196,7 +216,11 @@ def test_bad_tasks() -> None:
         ({"batch_size": 0}, "batch_size"),
         ({"sampling": "epoch"}, "did you mean 'epochs'"),
         ({"buffers": "averaged"}, "did you mean 'average'"),
-        ({"train_data": torch.empty(0, 4)}, "empty"),
+        ({"train_data": torch.empty(0, 4)}, "train_data is empty"),
+        ({"test_data": torch.empty(0, 4)}, "test_data is empty"),
+        ({"train_data": iter([1, 2])}, "map-style"),
+        ({"model": nn.Linear(4, 2)}, "a function that makes the module"),
+        ({"loss": 3}, "loss must be a function"),
         ({"train_data": (torch.ones(3), torch.ones(4))}, "equal length"),
     ):
         with pytest.raises(orlomo.OrlomoError, match=text):

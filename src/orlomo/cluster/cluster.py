@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from orlomo.cluster.laws import law, recorded
 from orlomo.errors import require, unknown_name
@@ -30,9 +31,15 @@ class Speed:
         require(self.count is None or self.count >= 0, f"a speed's count must be 0 or more, not {self.count}")
         require(0 < self.factor < math.inf, f"a speed's factor must be above 0, not {self.factor}")
         if self.law.startswith("file:"):
-            recorded(self.law.removeprefix("file:"))
+            path = str(Path(self.law.removeprefix("file:")).absolute())
+            recorded(path)
+            object.__setattr__(self, "law", f"file:{path}")  # so that the run can be resumed from any folder
         else:
             law(self.law)
+        stalls = self.law.startswith("stall")
+        require(
+            self.factor >= 1 or not stalls, f"a worker that stalls takes longer: factor 1 or more, not {self.factor}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +100,7 @@ class Cluster:
             size = speed.count
             if size is None:
                 cumulated += speed.share / total if total else 0.0
-                upto = round(max(0, workers - fixed) * cumulated)
+                upto = math.ceil(max(0, workers - fixed) * cumulated - 0.5)
                 size, given = upto - given, upto
             result += [speed] * size
         return (result + [self.speeds[0]] * workers)[:workers]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from orlomo.cluster.schedule import REPORT, Schedule
 from orlomo.engines.pool import EvaluationRequest, Pool
+from orlomo.errors import OrlomoError
 from orlomo.methods import Assignment, Report
 from orlomo.tasks.evaluation import Evaluation
 
@@ -51,6 +52,9 @@ class RoundsAhead:
         self._release()
         key = (worker, round)
         assert self._upcoming[0] == key, "rounds must be taken in the order of the schedule"
+        held = self.assignments.get(worker)
+        if held is None or held.round != round:
+            raise OrlomoError(f"the trace has round {round} of worker {worker}, which was not handed out")
         if key not in self._tickets:
             self._submit(key, urgent=True)
         ticket = self._tickets[key]

@@ -101,6 +101,7 @@ class Execution:
             self._first_assignments = self.server.start()
             self._evaluate_if_due(0.0)
         self._ahead.offer(self._first_assignments)
+        self._first_assignments = []
         try:
             while self._position < len(self.schedule):
                 row = {name: values[self._position] for name, values in self._columns.items()}
@@ -112,11 +113,11 @@ class Execution:
                     self._change_membership(row)
                 self._position += 1
                 self._evaluate_if_due(row["finish"])
-                self._gather_evaluations(keep=self._jobs - 1)
+                self._gather_evaluations(signals, keep=self._jobs - 1)
                 if self.recorder.due:
                     self.save()
-            with signals.may_interrupt():
-                self._gather_evaluations(keep=0)
+            self._gather_evaluations(signals, keep=0)
+            signals.obey()
         except signals.Stop as stop:
             self.save()
             raise signals.interrupted(stop) from None
@@ -191,11 +192,12 @@ class Execution:
             return None
         return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
 
-    def _gather_evaluations(self, keep: int) -> None:
+    def _gather_evaluations(self, signals: Signals, keep: int) -> None:
         """Record finished evaluations in order; wait until at most `keep` are unfinished."""
         while self._pending:
             first = self._pending[0]
-            result = self._ahead.evaluation(first.ticket, wait=len(self._pending) > keep)
+            with signals.may_interrupt():
+                result = self._ahead.evaluation(first.ticket, wait=len(self._pending) > keep)
             if result is None:
                 return
             self._pending.popleft()
@@ -244,7 +246,7 @@ class Execution:
         if values["schedule"] != self.schedule.digest():
             raise OrlomoError(
                 "the schedule made from config.toml is not the one this run began with: "
-                "config.toml was changed, or this is another version of orlomo or numpy"
+                "the task has changed, or this is another version of orlomo or numpy"
             )
         vectors = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
         self.server.load_state_dict({**vectors, "ledger": values["ledger"]})
@@ -266,13 +268,14 @@ class Execution:
             )
         for place, row in enumerate(values["evaluations"]):
             params, buffers = tensors[f"evaluation.{place}.params"], tensors.get(f"evaluation.{place}.buffers")
-            self._pending.append(_PendingEvaluation(row, params.to(device), buffers))
+            on_device = None if buffers is None else buffers.to(device)
+            self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
         for name, buffers in tensors.items():
             if name.startswith("buffers."):
-                self._worker_buffers[int(name.removeprefix("buffers."))] = buffers
+                self._worker_buffers[int(name.removeprefix("buffers."))] = buffers.to(device)
 
 
 def checksum(vector: Tensor) -> str:
     """A short fingerprint of a vector's bits."""
-    content: Any = vector.cpu().numpy()
+    content: Any = vector.cpu().contiguous().view(torch.uint8).numpy()
     return "b2-" + hashlib.blake2b(content, digest_size=8).hexdigest()

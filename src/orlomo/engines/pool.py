@@ -1,7 +1,8 @@
 """Where rounds are computed: in this process, or on several cores. The same bits either way.
 
 Each job is a process with one thread of arithmetic. Vectors travel through shared-memory slots (two vectors each, used
-for the way in and overwritten for the way out), everything small through a pipe.
+for the way in and overwritten for the way out, and the buffers where the task averages them), a few numbers through a
+pipe.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor
 from orlomo.engines.round import RoundRunner
 from orlomo.errors import ConfigError, OrlomoError
 from orlomo.methods import Assignment, Method, Report
-from orlomo.tasks.evaluation import Evaluation
+from orlomo.tasks.evaluation import Evaluation, read_buffers
 from orlomo.tasks.task import Task
 
 
@@ -123,14 +124,17 @@ class ProcessPool(Pool):
         context: Any = torch.multiprocessing.get_context(start_method)
         count = 2 * jobs + 2  # see RoundsAhead: two places are not for work ahead
         shape = (count, 2, params.numel())
-        self._slots = torch.empty(shape, dtype=params.dtype).share_memory_()  # type: ignore[no-untyped-call]
+        self._slots = _shared(shape, params.dtype)
+        like = read_buffers(task.build(seed)) if task.buffers == "average" else params.new_empty(0)
+        self._buffers = _shared((count, like.numel()), like.dtype)
         self._free = deque(range(count))
         self._slot_of: dict[int, int] = {}
         self._queue: deque[tuple[int, int, dict[str, Any]]] = deque()
         self._jobs: list[_Job] = []
         for _ in range(jobs):
             ours, theirs = context.Pipe()
-            arguments = (theirs, [job.pipe for job in self._jobs] + [ours], self._slots, task, method, seed, device)
+            others = [job.pipe for job in self._jobs] + [ours]
+            arguments = (theirs, others, self._slots, self._buffers, task, method, seed, device)
             process = context.Process(target=_serve, args=arguments, daemon=True)
             try:
                 process.start()
@@ -155,7 +159,9 @@ class ProcessPool(Pool):
                 vectors[1].copy_(request.momentum)
                 small["momentum"] = True
         else:
-            small = {"buffers": None if request.buffers is None else request.buffers.tolist()}
+            small = {"buffers": request.buffers is not None}
+            if request.buffers is not None:
+                self._buffers[slot].copy_(request.buffers)
         (self._queue.appendleft if urgent else self._queue.append)((ticket, slot, small))
         self._send()
 
@@ -165,7 +171,10 @@ class ProcessPool(Pool):
             if job.running >= 2:
                 return
             job.running += 1
-            job.pipe.send(self._queue.popleft())
+            try:
+                job.pipe.send(self._queue.popleft())
+            except (BrokenPipeError, ConnectionResetError):
+                raise _ended(job) from None
 
     def next(self) -> tuple[int, Result]:
         pipes = {job.pipe: job for job in self._jobs if job.running}
@@ -174,8 +183,7 @@ class ProcessPool(Pool):
         try:
             ticket, failure, small = job.pipe.recv()
         except (EOFError, ConnectionResetError):
-            job.process.join()
-            raise OrlomoError(f"a job ended unexpectedly (exit code {job.process.exitcode})") from None
+            raise _ended(job) from None
         job.running -= 1
         self._send()
         if failure is not None:
@@ -186,11 +194,10 @@ class ProcessPool(Pool):
         return ticket, self._report(ticket, small)
 
     def _report(self, ticket: int, small: dict[str, Any]) -> Report:
-        vectors = self._slots[self._slot_of[ticket]]
+        slot = self._slot_of[ticket]
+        vectors = self._slots[slot]
         momentum = vectors[1] if small.pop("momentum") else None
-        buffers = small.pop("buffers")
-        if buffers is not None:
-            buffers = torch.tensor(buffers, dtype=vectors.dtype)
+        buffers = self._buffers[slot].clone() if small.pop("buffers") else None  # kept longer than the slot
         return Report(delta_params=vectors[0], delta_momentum=momentum, buffers=buffers, **small)
 
     def release(self, ticket: int) -> None:
@@ -213,6 +220,16 @@ def open_pool(task: Task, method: Method, seed: int, device: torch.device | str,
     return ProcessPool(task, method, seed, device, jobs, params)
 
 
+def _shared(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    shared: Tensor = torch.empty(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call]
+    return shared
+
+
+def _ended(job: _Job) -> OrlomoError:
+    job.process.join()
+    return OrlomoError(f"a job ended unexpectedly (exit code {job.process.exitcode}): out of memory?")
+
+
 def _raised(failure: tuple[BaseException | None, str]) -> BaseException:
     error, text = failure
     if isinstance(error, OrlomoError):
@@ -226,6 +243,7 @@ def _serve(
     pipe: Connection,
     others: list[Connection],
     slots: Tensor,
+    buffers: Tensor,
     task: Task,
     method: Method,
     seed: int,
@@ -245,7 +263,7 @@ def _serve(
             return
         try:
             runner = runner or RoundRunner(task, method, seed, device)
-            answer = _answer(runner, slots[slot], small)
+            answer = _answer(runner, slots[slot], buffers[slot], small)
         except Exception as error:
             pipe.send((ticket, (_sendable(error), traceback.format_exc()), None))
             continue
@@ -255,16 +273,16 @@ def _serve(
             return
 
 
-def _answer(runner: RoundRunner, vectors: Tensor, small: dict[str, Any]) -> Any:
+def _answer(runner: RoundRunner, vectors: Tensor, buffers: Tensor, small: dict[str, Any]) -> Any:
     if "worker" not in small:
-        buffers = small["buffers"]
-        values = None if buffers is None else torch.tensor(buffers, dtype=vectors.dtype)
-        return runner.evaluate(vectors[0], values)
+        return runner.evaluate(vectors[0], buffers if small["buffers"] else None)
     momentum = vectors[1] if small.pop("momentum", False) else None
     report = runner.run(Assignment(params=vectors[0], momentum=momentum, **small))
     vectors[0].copy_(report.delta_params)
     if report.delta_momentum is not None:
         vectors[1].copy_(report.delta_momentum)
+    if report.buffers is not None:
+        buffers.copy_(report.buffers)
     return {
         "worker": report.worker,
         "index": report.index,
@@ -272,7 +290,7 @@ def _answer(runner: RoundRunner, vectors: Tensor, small: dict[str, Any]) -> Any:
         "samples": report.samples,
         "loss": report.loss,
         "momentum": report.delta_momentum is not None,
-        "buffers": None if report.buffers is None else report.buffers.tolist(),
+        "buffers": report.buffers is not None,
     }
 
 

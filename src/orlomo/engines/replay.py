@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orlomo.cluster.schedule import COLUMNS, KINDS, Schedule
 from orlomo.engines.execute import Execution, Progress, checksum
-from orlomo.errors import OrlomoError, RunFolderError
+from orlomo.errors import Interrupted, OrlomoError, RunFolderError
 from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 from orlomo.tasks.task import Task
@@ -19,7 +19,7 @@ from orlomo.tasks.task import Task
 
 @dataclass(frozen=True)
 class Replay:
-    """The outcome: `agrees`, and if not, the first iteration at which something differed."""
+    """The outcome: `agrees`, and if not, the first iteration at which the record differs from what was computed."""
 
     agrees: bool
     events: int
@@ -31,8 +31,11 @@ class Replay:
     def __str__(self) -> str:
         if self.agrees:
             return f"{self.events} events replayed: the parameters agree, bit for bit ({self.replayed_checksum})"
-        where = f"they part at iteration {self.parted_at}"
-        return f"{self.events} events replayed: the parameters differ; {where}"
+        if self.recorded_checksum == self.replayed_checksum:
+            what = f"the parameters agree, but the record of iteration {self.parted_at} is not what was computed"
+        else:
+            what = f"the parameters differ; they part at iteration {self.parted_at}"
+        return f"{self.events} events replayed: {what}"
 
 
 def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None) -> Replay:
@@ -52,6 +55,8 @@ def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None)
     recorder.execution = execution
     try:
         execution.run()
+    except Interrupted:
+        raise
     except OrlomoError as error:
         raise OrlomoError(f"replay of {run.folder}: {error}") from None
     recorded, replayed = checksum(run.params), checksum(execution.server.params)
@@ -71,6 +76,9 @@ def trace_of(events: Columns, count: int) -> Schedule:
             raise RunFolderError(f"events.csv has no column {name!r}: it is not the trace of a run")
         values: Any = events[name][:count]
         if name == "kind":
+            unknown = set(values) - set(kinds)
+            if unknown:
+                raise RunFolderError(f"events.csv has an event of unknown kind {sorted(map(str, unknown))[0]!r}")
             values = [kinds[value] for value in values]
         columns[name] = np.asarray(values).astype(code)
     return Schedule(columns)

@@ -5,6 +5,8 @@ What comes out depends on the assignment and on (seed, worker, round), on nothin
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor
 
@@ -22,14 +24,14 @@ class RoundRunner:
         self.seed = seed
         self.flat = task.build(seed, device)
         self.rule = method.worker(self.flat.params)
-        self._buffers = list(self.flat.module.buffers())
-        self._initial_buffers = [buffer.clone() for buffer in self._buffers]
         self._seeds_data = as_tensors(task.train_data) is None
 
     def run(self, assignment: Assignment) -> Report:
         """The S local steps of one round."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
-        self._reset_buffers()
+        flat.reset_buffers()
+        if task.buffers == "average":
+            reset_statistics(flat)
         flat.module.train()
         self.rule.start(assignment)
         total = torch.zeros((), device=flat.params.device)
@@ -45,28 +47,16 @@ class RoundRunner:
                 if task.augment is not None:
                     batch = task.augment(batch, torch.Generator().manual_seed(source))
                 flat.gradients.zero_()
-                loss = task.loss(flat.module, batch)
+                loss = task.loss_of(flat.module, batch)
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += loss.detach()
                 samples += len(chosen)
                 self.rule.step(flat.gradients)
         report = self.rule.finish(samples, float(total) / assignment.local_steps)
-        if task.buffers != "average":
-            return report
-        return _with_buffers(report, read_buffers(flat))
+        if task.buffers == "average":
+            report = dataclasses.replace(report, buffers=read_buffers(flat).clone())
+        return report
 
     def evaluate(self, params: Tensor, buffers: Tensor | None = None) -> Evaluation:
         """Losses and accuracy at these parameters."""
         return evaluate(self.task, self.flat, params, self.seed, buffers)
-
-    def _reset_buffers(self) -> None:
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._buffers, self._initial_buffers)
-        if self.task.buffers == "average":
-            reset_statistics(self.flat)
-
-
-def _with_buffers(report: Report, buffers: Tensor) -> Report:
-    r = report
-    return Report(r.worker, r.index, r.delta_params, r.delta_momentum, r.samples, r.loss, r.round, buffers.clone())

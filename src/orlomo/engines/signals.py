@@ -15,7 +15,7 @@ from orlomo.errors import Interrupted
 class Signals:
     """While inside, SIGINT and SIGTERM interrupt only the code under `may_interrupt`, elsewhere they wait for it.
 
-    A second signal does what it would have done without us.
+    Further signals do nothing: the first is being obeyed, and what it saves must not be cut off.
     """
 
     class Stop(BaseException):
@@ -24,6 +24,7 @@ class Signals:
     def __init__(self) -> None:
         self._requested: int | None = None
         self._waiting = False
+        self._obeyed = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -35,19 +36,27 @@ class Signals:
     def __exit__(self, *details: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._requested is not None and details[0] is None:
+            signal.raise_signal(self._requested)  # it came too late for us
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._obeyed:
+            return
         self._requested = number
-        signal.signal(number, self._before[number])
         if self._waiting:
             self._waiting = False
+            self.obey()
+
+    def obey(self) -> None:
+        """Stop here if a signal has asked for it."""
+        if self._requested is not None:
+            number, self._requested, self._obeyed = self._requested, None, True
             raise self.Stop(number)
 
     @contextmanager
     def may_interrupt(self) -> Iterator[None]:
         """Code that may be cut off anywhere without harm."""
-        if self._requested is not None:
-            raise self.Stop(self._requested)
+        self.obey()
         self._waiting = True
         try:
             yield

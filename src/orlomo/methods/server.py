@@ -141,9 +141,8 @@ class Server:
                 raise ReportRefused("length", f"the report of worker {report.worker} has no delta_momentum")
             expected["delta_momentum"] = report.delta_momentum
         for name, vector in expected.items():
-            if vector.shape != self.params.shape or vector.dtype != self.params.dtype:
-                found = f"{tuple(vector.shape)} {vector.dtype}"
-                wanted = f"{tuple(self.params.shape)} {self.params.dtype}"
+            found, wanted = (f"{tuple(v.shape)} {v.dtype} on {v.device}" for v in (vector, self.params))
+            if found != wanted:
                 raise ReportRefused("length", f"{name} of worker {report.worker} is {found}, not {wanted}")
         for name, vector in expected.items():
             if not all_finite(vector):

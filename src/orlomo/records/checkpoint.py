@@ -37,7 +37,10 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` make a temporary file, then put it in place: readers see the old file or the new, never half."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         write(temporary)
+        temporary.chmod(mode)  # safetensors makes files that only their owner can read
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -69,16 +72,24 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 def positions(folder: Path) -> list[int]:
     """The checkpoints there are, oldest first."""
-    return sorted(int(path.stem) for path in folder.glob("[0-9]*.json"))
+    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
 
 
-def load_newest(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are skipped with a warning; None if there is none."""
-    for position in reversed(positions(folder)):
+def load_newest(
+    folder: Path, warn: Callable[[str], None], check: Callable[[Checkpoint], None] = lambda found: None
+) -> Checkpoint | None:
+    """The newest checkpoint that is whole and that `check` does not refuse; None if there is none.
+
+    Others are passed over with a warning.
+    """
+    found = positions(folder)
+    for place in reversed(range(len(found))):
         try:
-            return load(folder, position)
+            checkpoint = load(folder, found[place])
+            check(checkpoint)
+            return checkpoint
         except RunFolderError as error:
-            warn(f"{error}; using the one before it")
+            warn(f"{error}; {'using the one before it' if place else 'there is none before it: beginning anew'}")
     return None
 
 
@@ -93,7 +104,8 @@ def load(folder: Path, position: int) -> Checkpoint:
         tensors = path.with_suffix(".safetensors")
         if _sha256(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
-        return Checkpoint(content["position"], load_file(tensors), content["values"])
+        loaded = {name: tensor.clone() for name, tensor in load_file(tensors).items()}  # not tied to the file
+        return Checkpoint(content["position"], loaded, content["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
 

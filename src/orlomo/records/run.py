@@ -10,13 +10,15 @@ model.safetensors      the trained model's state dict, at the end
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -29,6 +31,11 @@ from orlomo.errors import RunFolderError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import Checkpoint, write_atomically
 from orlomo.records.columns import Columns, TableWriter, read_columns
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system
+    fcntl = None  # type: ignore[assignment]
 
 EVENT_NAMES = (*COLUMNS, "loss")
 METRIC_NAMES = (
@@ -62,13 +69,23 @@ class Run:
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole."""
-        return checkpoints.load_newest(self.folder / "checkpoints", self._warn)
+        """The newest checkpoint that is whole, and whose events and metrics are there."""
+        found = checkpoints.load_newest(self.folder / "checkpoints", self._warn, self._check_tables)
+        if found is not None and found.values["config_sha256"] != config_sha256(self.folder):
+            raise RunFolderError(f"{self.folder}/config.toml was changed after the run began: restore it")
+        return found
+
+    def _check_tables(self, found: Checkpoint) -> None:
+        for name, size in found.values["files"].items():
+            path = self.folder / f"{name}.csv"
+            if not path.is_file() or path.stat().st_size < size:
+                raise RunFolderError(f"{path} has lost lines that checkpoint {found.position} counts on")
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
-        return self.checkpoint is not None and bool(self.checkpoint.values["finished"])
+        """Whether the run has come to its end and all its files are there."""
+        done = self.checkpoint is not None and bool(self.checkpoint.values["finished"])
+        return done and (self.folder / "model.safetensors").is_file()
 
     @property
     def params(self) -> Tensor:
@@ -97,6 +114,7 @@ class RunRecorder:
 
     def __init__(self, folder: Path, checkpoint_seconds: float, resumed: Checkpoint | None = None):
         self.folder = folder
+        self._lock = lock(folder)
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
         with writing_to(folder):
             self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
@@ -130,13 +148,14 @@ class RunRecorder:
         begin = time.monotonic()
         with writing_to(self.folder):
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
-            checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, {**values, "files": files}))
+            full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
+            checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
         end = time.monotonic()
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
 
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
-        tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+        tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied weights share memory
         with writing_to(self.folder):
             write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
 
@@ -145,13 +164,14 @@ class RunRecorder:
         for table in (self._events, self._metrics):
             with contextlib.suppress(OSError):
                 table.close()
+        self._lock.close()
 
 
 def create_folder(folder: Path, config: RunConfig) -> None:
     """Make a new run folder; one that holds a run already is an error."""
     if (folder / "config.toml").exists():
-        raise RunFolderError(f"{folder} holds a run already: `orlomo resume {folder}`, or choose another --out")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
+    if folder.exists() and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())):
         raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
     text = configuration.write(config)
     with writing_to(folder):
@@ -169,5 +189,29 @@ def writing_to(folder: Path) -> Iterator[None]:
         number = re.search(r"os error (\d+)", reason)  # safetensors puts the system's number into a sentence
         if number or isinstance(error, OSError):
             reason = os.strerror(int(number[1]) if number else error.errno or 0)  # type: ignore[union-attr]
-        advice = "free some space and " if "space" in reason else ""
-        raise RunFolderError(f"cannot write to {folder}: {reason}; {advice}`orlomo resume {folder}`") from None
+        if (folder / "config.toml").exists():
+            reason += f"; {'free some space and ' if 'space' in reason else ''}`{resume_command(folder)}`"
+        raise RunFolderError(f"cannot write to {folder}: {reason}") from None
+
+
+def resume_command(folder: Path) -> str:
+    """What to type to go on with a run."""
+    return f"orlomo resume {shlex.quote(str(folder))}"
+
+
+def config_sha256(folder: Path) -> str:
+    """The checksum of a run's config.toml."""
+    return hashlib.sha256((folder / "config.toml").read_bytes()).hexdigest()
+
+
+def lock(folder: Path) -> IO[bytes]:
+    """Keep other processes from writing to this run; closing the file, or dying, lets them."""
+    with writing_to(folder):
+        file = (folder / ".lock").open("wb")
+    if fcntl is not None:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, not inherited by the jobs
+        except OSError:
+            file.close()
+            raise RunFolderError(f"{folder} is being written by another process: wait for it, or stop it") from None
+    return file

@@ -49,7 +49,8 @@ def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[
         axes.plot(times[-1], curves[:, -1].mean(), "o", color=colour, markersize=5)
     if not by_accuracy:
         axes.set_yscale("log")
-    axes.set(xlabel="virtual time (mean local steps of a fast worker)", ylabel=label, title=title)
+    step = first.config.cluster.step_seconds
+    axes.set(xlabel=f"virtual time (a local step of a fast worker takes {step:g})", ylabel=label, title=title)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     paths = [folder / f"{'accuracy' if by_accuracy else 'loss'}.{ending}" for ending in ("png", "svg")]

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 REFRESH_SECONDS = 0.1
 
@@ -23,13 +23,13 @@ class TerminalProgress:
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
             TimeRemainingColumn(),
+            TextColumn("left"),
             TextColumn("{task.fields[facts]}"),
             console=console,
+            expand=True,
             transient=True,
             disable=quiet or not console.is_terminal,
         )
@@ -69,7 +69,7 @@ class TerminalProgress:
         self._next_update = now + REFRESH_SECONDS
         facts = f"loss {self._loss:.4g}"
         if not math.isnan(self._accuracy):
-            facts += f"  accuracy {self._accuracy:.2%}"
+            facts += f" accuracy {self._accuracy:.1%}"
         self._bar.update(self._current, completed=done, total=total, facts=facts)
         self._bar.update(self._overall, completed=self._done_runs + done / total)
 

@@ -136,13 +136,20 @@ def cells(row: Row) -> tuple[str, ...]:
         _text(row.virtual_seconds, ".0f"),
         _text(row.speed_up, ".2f", "x"),
         _text(row.mean_delay, ".1f"),
-        str(row.max_delay),
+        "-" if row.diverged == row.runs else str(row.max_delay),
     )
 
 
 def terminal_table(table: list[Row], title: str) -> Table:
     """The table for a terminal."""
-    drawn = Table(title=title, caption=CAPTION, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    drawn = Table(
+        title=title,
+        caption=CAPTION,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
     for heading in HEADINGS:
         drawn.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for row in table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -53,15 +54,27 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise ConfigError(f"cannot read the task file {path}: no such file")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look their module up
+    _import_from(path.parent)  # it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
     return module
 
 
 def _load_module(name: str) -> ModuleType:
+    _import_from(Path())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"cannot import the task module {name!r}: {error}") from None
+
+
+def _import_from(folder: Path) -> None:
+    place = str(folder.absolute())
+    if place not in sys.path:
+        sys.path.append(place)
 
 
 __all__ = ["TASKS", "Task", "task"]

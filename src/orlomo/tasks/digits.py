@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orlomo.tasks.task import Batch, Task, count_correct
+from orlomo.tasks.task import Batch, Task
 
 
 def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -37,7 +37,6 @@ def digits() -> Task:
         name="digits",
         model=perceptron,
         loss=classification_loss,
-        correct=count_correct,
         train_data=(inputs[train], targets[train]),
         test_data=(inputs[test], targets[test]),
         batch_size=16,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from orlomo.flat import FlatModule
 from orlomo.seeds import derive, generator, isolated, seed_global
@@ -32,18 +32,9 @@ class Evaluation(NamedTuple):
 
 @torch.no_grad()
 def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: Tensor | None = None) -> Evaluation:
-    """Evaluate the model at these parameters; a function of the arguments alone.
-
-    `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
-    """
-    flat.params.copy_(params)
+    """Evaluate the model at these parameters; a function of the arguments alone."""
     with isolated():
-        seed_global(derive(seed, "evaluation"))
-        if task.buffers == "average" and buffers is not None:
-            write_buffers(flat, buffers)
-        else:
-            recalibrate(task, flat, seed)
-        flat.module.eval()
+        load_trained(task, flat, params, seed, buffers)
         size = data_size(task.train_data)
         chosen = generator(seed, "train subset").permutation(size)[:TRAIN_SAMPLES]
         train_loss, _ = _totals(task, flat, task.train_data, np.sort(chosen), with_accuracy=False)
@@ -53,28 +44,47 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
         return Evaluation(train_loss, test_loss, accuracy)
 
 
-def recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
-    """Recompute BatchNorm's running statistics at the present parameters, from training batches fixed by the seed."""
-    layers = [module for module in flat.module.modules() if isinstance(module, _BatchNorm)]
+@torch.no_grad()
+def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: Tensor | None = None) -> None:
+    """Make the module the trained model at these parameters, in evaluation mode.
+
+    `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
+    """
+    flat.params.copy_(params)
+    flat.reset_buffers()
+    with isolated():
+        seed_global(derive(seed, "evaluation"))
+        if task.buffers == "average" and buffers is not None:
+            write_buffers(flat, buffers)
+        else:
+            _recalibrate(task, flat, seed)
+    flat.module.eval()
+
+
+def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
+    """Recompute running statistics at the present parameters, from full training batches fixed by the seed."""
+    layers = [m for m in flat.module.modules() if isinstance(m, _NormBase) and m.track_running_stats]
     if not layers:
         return
     flat.module.eval()  # dropout stays off; only the statistics are in training mode
     reset_statistics(flat)
     for layer in layers:
         layer.train()
-    size, device = data_size(task.train_data), flat.params.device
+    size = data_size(task.train_data)
     order = generator(seed, "calibration").permutation(size)
-    for first in range(0, min(size, CALIBRATION_BATCHES * task.batch_size), task.batch_size):
-        batch = fetch(task.train_data, order[first : first + task.batch_size], device)
-        task.loss(flat.module, batch)
+    batches = max(1, min(CALIBRATION_BATCHES, size // task.batch_size))
+    for number in range(batches):
+        chosen = order[number * task.batch_size : (number + 1) * task.batch_size]
+        task.loss(flat.module, fetch(task.train_data, chosen, flat.params.device))
 
 
 def reset_statistics(flat: FlatModule) -> None:
-    """Start running statistics anew, as a plain mean over the batches to come (no moving average)."""
+    """Start running statistics anew; BatchNorm's as a plain mean over the batches to come, no moving average."""
     for module in flat.module.modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, _NormBase):
             module.reset_running_stats()
-            module.momentum = None
+            if isinstance(module, _BatchNorm):
+                module.momentum = None
 
 
 def read_buffers(flat: FlatModule) -> Tensor:
@@ -90,12 +100,11 @@ def write_buffers(flat: FlatModule, values: Tensor) -> None:
 
 
 def _totals(task: Task, flat: FlatModule, data: Data, indices: np.ndarray, with_accuracy: bool) -> tuple[float, float]:
-    loss, correct = 0.0, 0
+    loss, correct = 0.0, 0.0
     for first in range(0, len(indices), EVALUATION_BATCH):
         part = indices[first : first + EVALUATION_BATCH]
         batch = fetch(data, part, flat.params.device)
-        loss += float(task.loss(flat.module, batch)) * len(part)
-        if with_accuracy and task.correct is not None:
-            correct += int(task.correct(flat.module, batch))
-    accuracy = correct / len(indices) if with_accuracy and task.correct is not None else float("nan")
-    return loss / len(indices), accuracy
+        loss += float(task.loss_of(flat.module, batch)) * len(part)
+        right = task.correct(flat.module, batch) if with_accuracy else None
+        correct += float("nan") if right is None else int(right)
+    return loss / len(indices), correct / len(indices)

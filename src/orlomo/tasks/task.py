@@ -33,10 +33,20 @@ SAMPLINGS = ("epochs", "replacement")
 BUFFERS = ("recalibrate", "average")
 
 
-def count_correct(model: nn.Module, batch: Batch) -> Tensor:
-    """How many samples of a batch (inputs, labels) the model's largest output names rightly."""
+def count_correct(model: nn.Module, batch: Batch) -> Tensor | None:
+    """How many samples of a batch (inputs, labels) the model's largest output names rightly.
+
+    None where the batch is not that of a classification: two tensors, the second of whole numbers, one a sample.
+    """
+    if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
+        return None
     inputs, labels = batch
-    right: Tensor = model(inputs).argmax(dim=1) == labels
+    if labels.dim() != 1 or labels.is_floating_point():
+        return None
+    outputs = model(inputs)
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(labels):
+        return None
+    right: Tensor = outputs.argmax(dim=1) == labels
     return right.sum()
 
 
@@ -50,7 +60,8 @@ class Task:
         train_data: tensors (one, or a sequence of equal length) or a map-style data set.
         test_data: the same kind; None: only the training loss is evaluated.
         batch_size: samples in a local step.
-        correct: (model, batch) -> number of right answers; None: no accuracy.
+        correct: (model, batch) -> number of right answers in the batch, or None where there is no accuracy; by
+            default counted where batches are (inputs, whole-number labels) and the model gives a score a class.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
         buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
@@ -66,10 +77,10 @@ class Task:
 
     model: Callable[[], nn.Module]
     loss: Callable[[nn.Module, Batch], Tensor]
-    train_data: Data
-    test_data: Data | None = None
+    train_data: Data = field(repr=False)
+    test_data: Data | None = field(default=None, repr=False)
     batch_size: int = 32
-    correct: Callable[[nn.Module, Batch], Tensor] | None = None
+    correct: Callable[[nn.Module, Batch], Tensor | int | None] = count_correct
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
     buffers: str = "recalibrate"
@@ -79,7 +90,13 @@ class Task:
     def __post_init__(self) -> None:
         whole = isinstance(self.batch_size, int) and self.batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
-        require(data_size(self.train_data) > 0, "train_data is empty")
+        factory = callable(self.model) and not isinstance(self.model, nn.Module)
+        require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
+        require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
+        for name in ("train_data", "test_data"):
+            data = getattr(self, name)
+            if data is not None:
+                object.__setattr__(self, name, checked_data(data, name))
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
         if self.buffers not in BUFFERS:
@@ -89,6 +106,12 @@ class Task:
     def size(self) -> int:
         """Training samples in an epoch."""
         return data_size(self.train_data)
+
+    def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The loss, checked to be a scalar."""
+        loss = self.loss(model, batch)
+        require(loss.dim() == 0, f"loss(model, batch) must give a scalar, not a tensor of shape {tuple(loss.shape)}")
+        return loss
 
     def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
         """The model at its initial parameters for this seed, flattened."""
@@ -115,6 +138,18 @@ class Task:
         skipped = begin % size
         stream = np.concatenate(orders)[skipped : skipped + end - begin]
         return [stream[step * count : (step + 1) * count] for step in range(local_steps)]
+
+
+def checked_data(data: Any, name: str) -> Data:
+    """The data, numpy arrays made tensors; an error where they cannot be indexed."""
+    if isinstance(data, np.ndarray):
+        data = torch.from_numpy(data)
+    if isinstance(data, (tuple, list)) and data and all(isinstance(part, (np.ndarray, Tensor)) for part in data):
+        data = tuple(torch.as_tensor(part) for part in data)
+    map_style = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    require(map_style, f"{name} must be tensors or a map-style data set, not {type(data).__name__}")
+    require(data_size(data) > 0, f"{name} is empty")
+    return data  # type: ignore[no-any-return]
 
 
 def data_size(data: Data) -> int:
