@@ -205,7 +205,7 @@ def test_after_kill_9_no_process_is_left(tmp_path: Path) -> None:
         assert time.monotonic() - begin < 10
         time.sleep(0.05)
     after = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
-    assert not {name for name in after - before if name.startswith("torch")}
+    assert after <= before
 
 
 def test_the_import_is_light(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ pipe.
 
 from __future__ import annotations
 
+import math
+import mmap
 import multiprocessing.connection
 import os
 import signal
@@ -124,9 +126,9 @@ class ProcessPool(Pool):
         context: Any = torch.multiprocessing.get_context(start_method)
         count = 2 * jobs + 2  # see RoundsAhead: two places are not for work ahead
         shape = (count, 2, params.numel())
-        self._slots = _shared(shape, params.dtype)
+        self._slots = _shared(shape, params.dtype, start_method)
         like = read_buffers(task.build(seed)) if task.buffers == "average" else params.new_empty(0)
-        self._buffers = _shared((count, like.numel()), like.dtype)
+        self._buffers = _shared((count, like.numel()), like.dtype, start_method)
         self._free = deque(range(count))
         self._slot_of: dict[int, int] = {}
         self._queue: deque[tuple[int, int, dict[str, Any]]] = deque()
@@ -220,7 +222,12 @@ def open_pool(task: Task, method: Method, seed: int, device: torch.device | str,
     return ProcessPool(task, method, seed, device, jobs, params)
 
 
-def _shared(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _shared(shape: tuple[int, ...], dtype: torch.dtype, start_method: str) -> Tensor:
+    """Memory that the jobs see too. Forked jobs inherit it without a name that a killed run could leave behind."""
+    if start_method == "fork":
+        count = math.prod(shape)
+        memory = mmap.mmap(-1, max(1, count) * dtype.itemsize)
+        return torch.frombuffer(memory, dtype=dtype, count=max(1, count))[:count].view(shape)
     shared: Tensor = torch.empty(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call]
     return shared
 

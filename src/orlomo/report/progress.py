@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 REFRESH_SECONDS = 0.1
 
@@ -25,7 +26,7 @@ class TerminalProgress:
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(table_column=Column(min_width=7, no_wrap=True)),
             TextColumn("left"),
             TextColumn("{task.fields[facts]}"),
             console=console,
@@ -67,7 +68,7 @@ class TerminalProgress:
         if now < self._next_update and done < total:
             return
         self._next_update = now + REFRESH_SECONDS
-        facts = f"loss {self._loss:.4g}"
+        facts = f"loss {self._loss:.3g}"
         if not math.isnan(self._accuracy):
             facts += f" accuracy {self._accuracy:.1%}"
         self._bar.update(self._current, completed=done, total=total, facts=facts)
