@@ -10,14 +10,15 @@ from orlomo import OrlomoError
 from orlomo.flat import FlatModule
 
 
-def test_parameters_and_gradients_are_views() -> None:
+def test_parameters_are_views_and_gradients_are_gathered() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 36, 2))
     before = torch.cat([p.detach().flatten().clone() for p in module.parameters()])
     flat = FlatModule(module)
     assert torch.equal(flat.params, before)
     x = torch.randn(2, 3, 8, 8)
-    module(x).sum().backward()
-    assert torch.equal(flat.gradients, torch.cat([p.grad.flatten() for p in module.parameters()]))
+    gradients = flat.backward(module(x).square().sum()).clone()
+    plain = torch.autograd.grad(module(x).square().sum(), list(module.parameters()))
+    assert torch.allclose(gradients, torch.cat([part.flatten() for part in plain]))
     flat.params.zero_()
     assert all(not p.any() for p in module.parameters())
     pointers = {p.untyped_storage().data_ptr() for p in module.parameters()}
@@ -36,19 +37,31 @@ def test_it_trains_like_the_plain_module() -> None:
         optimizer.zero_grad()
         plain(x).square().sum().backward()
         optimizer.step()
-        flat.gradients.zero_()
-        other(x).square().sum().backward()
+        gradients = flat.backward(other(x).square().sum())
         with torch.no_grad():
-            flat.params.sub_(flat.gradients, alpha=0.1)
+            flat.params.sub_(gradients, alpha=0.1)
     assert torch.allclose(plain.weight, other.weight)
+
+
+def test_a_parameter_that_was_not_used_has_gradient_zero() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    flat = FlatModule(module)
+    assert flat.backward(module(torch.ones(1, 2)).sum()).all()
+    gradients = flat.backward(module[0](torch.ones(1, 2)).sum())
+    assert gradients[:6].all()
+    assert not gradients[6:].any()
 
 
 def test_channels_last_and_tied_and_frozen_parameters() -> None:
     conv = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     value = conv.weight.detach().clone()
-    FlatModule(conv)
+    flat = FlatModule(conv)
     assert conv.weight.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(conv.weight, value)
+    x = torch.randn(2, 3, 8, 8)
+    [plain] = torch.autograd.grad(conv(x).square().sum(), [conv.weight])
+    flat.backward(conv(x).square().sum())
+    assert torch.allclose(flat.gradients[: plain.numel()].view(4, 3, 3, 3).permute(0, 3, 1, 2), plain, atol=1e-4)
     tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     tied[1].weight = tied[0].weight
     tied[1].bias.requires_grad_(False)

@@ -9,11 +9,11 @@ from orlomo.errors import ConfigError
 
 
 class FlatModule:
-    """Rebinds a module's trainable parameters and gradients as views into two contiguous vectors.
+    """Rebinds a module's trainable parameters as views into one contiguous vector, and gathers gradients in another.
 
-    `params` and `gradients` are the two vectors; writing to them writes to the module, and the other way round.
-    Frozen parameters (`requires_grad=False`) and buffers stay where they are. Memory order within a parameter is
-    kept, so a module in `channels_last` stays in `channels_last`.
+    Writing to `params` writes to the module, and the other way round; `backward(loss)` leaves the gradients in
+    `gradients`. Frozen parameters (`requires_grad=False`) and buffers stay where they are. Memory order within a
+    parameter is kept, so a module in `channels_last` stays in `channels_last`.
 
     >>> flat = FlatModule(nn.Linear(2, 1))
     >>> flat.params.zero_().shape, flat.module.weight
@@ -33,6 +33,8 @@ class FlatModule:
         first = trainable[0]
         self.params = torch.empty(total, dtype=first.dtype, device=first.device)
         self.gradients = torch.zeros_like(self.params)
+        self._trainable = trainable
+        self._gradient_views: list[Tensor] = []
         offset = 0
         with torch.no_grad():
             for parameter in trainable:
@@ -40,13 +42,30 @@ class FlatModule:
                 value = _view_like(self.params[window], parameter)
                 value.copy_(parameter)
                 parameter.data = value
-                parameter.grad = _view_like(self.gradients[window], parameter)
+                parameter.grad = None
+                self._gradient_views.append(_view_like(self.gradients[window], parameter))
                 offset = window.stop
         self._initial_buffers = [
             (owner, name, buffer, buffer.clone())
             for owner in module.modules()
             for name, buffer in owner.named_buffers(recurse=False)
         ]
+
+    def backward(self, loss: Tensor) -> Tensor:
+        """Compute the gradient of a loss; returns the vector `gradients`.
+
+        Autograd makes its own gradient tensors, which are then copied together. Letting it add into views of the
+        vector instead makes a whole step of a residual network 6% slower.
+        """
+        for parameter in self._trainable:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        used = [(view, p.grad) for view, p in zip(self._gradient_views, self._trainable, strict=True)]
+        if any(gradient is None for _, gradient in used):
+            self.gradients.zero_()
+        pairs = [(view, gradient) for view, gradient in used if gradient is not None]
+        torch._foreach_copy_([view for view, _ in pairs], [gradient for _, gradient in pairs])
+        return self.gradients
 
     @torch.no_grad()
     def reset_buffers(self) -> None:

@@ -25,6 +25,7 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
+from orlomo.engines.memory import keep_freed_memory
 from orlomo.engines.round import RoundRunner
 from orlomo.errors import ConfigError, OrlomoError
 from orlomo.methods import Assignment, Method, Report
@@ -83,6 +84,7 @@ class InlinePool(Pool):
     """Computes in this process, when asked for the result."""
 
     def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str):
+        keep_freed_memory()
         self._runner = RoundRunner(task, method, seed, device)
         self._waiting: deque[tuple[int, Request]] = deque()
 
@@ -262,6 +264,7 @@ def _serve(
     for other in others:  # inherited ends that would keep a dead parent's pipes open
         other.close()
     torch.set_num_threads(1)
+    keep_freed_memory()
     runner: RoundRunner | None = None
     while True:
         try:

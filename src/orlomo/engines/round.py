@@ -46,12 +46,10 @@ class RoundRunner:
                 batch = fetch(task.train_data, chosen, flat.params.device)
                 if task.augment is not None:
                     batch = task.augment(batch, torch.Generator().manual_seed(source))
-                flat.gradients.zero_()
                 loss = task.loss_of(flat.module, batch)
-                loss.backward()  # type: ignore[no-untyped-call]
+                self.rule.step(flat.backward(loss))
                 total += loss.detach()
                 samples += len(chosen)
-                self.rule.step(flat.gradients)
         report = self.rule.finish(samples, float(total) / assignment.local_steps)
         if task.buffers == "average":
             report = dataclasses.replace(report, buffers=read_buffers(flat).clone())
