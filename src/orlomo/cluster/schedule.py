@@ -5,11 +5,14 @@ A schedule is a trace of events in columns. Real engines record the same columns
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import heapq
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +87,13 @@ def lay_down(
     round_bytes: int = 0,
 ) -> Schedule:
     """Run the cluster's clock and the ledger until `reports` reports are folded in and no barrier is half full."""
-    clock = _Clock(cluster, workers, local_steps, seed, round_bytes)
+    with _without_collector():
+        return _lay_down(
+            ledger, _Clock(cluster, workers, local_steps, seed, round_bytes), workers, reports, samples_per_report
+        )
+
+
+def _lay_down(ledger: Ledger, clock: _Clock, workers: int, reports: int, samples_per_report: int) -> Schedule:
     clock.send(ledger.start(workers).handouts)
     done = 0
     while done < reports or not ledger.settled:
@@ -93,20 +102,46 @@ def lay_down(
                 f"every worker is gone at time {clock.now:g}, after {done} of {reports} reports: "
                 "let one return or join in the cluster's faults"
             )
-        time, _, serial, kind, worker = clock.queue[0]
-        if kind == REPORT and (worker not in clock.held or clock.held[worker][0] != serial):
+        arrival = clock.queue[0]
+        kind, worker = arrival.kind, arrival.worker
+        if kind == REPORT and clock.held.get(worker) != arrival.serial:
             clock.advance([])  # the worker crashed in this round: nothing happens
             continue
-        clock.now = time
+        clock.now = arrival.time
         if kind != REPORT:
             clock.advance(_membership(ledger, clock, kind, worker))
         else:
             done += 1
-            handouts = _report(ledger, clock, worker, samples_per_report)
+            handouts = _report(ledger, clock, arrival, samples_per_report)
             if worker in clock.leaving:
                 handouts = _leave_after_report(ledger, clock, worker, handouts)
             clock.advance(handouts)
     return clock.schedule()
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Millions of small tuples and not one cycle: looking for cycles takes a quarter of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Arrival(NamedTuple):
+    """An entry of the event queue: a report that arrives, or a fault; compared by time, priority and serial."""
+
+    time: float
+    priority: int
+    serial: int
+    kind: int
+    worker: int
+    handout: Handout | None = None  # of a report: what the worker was given,
+    start: float = 0.0  # when,
+    compute: float = 0.0  # and how long it computed
 
 
 class _Clock:
@@ -116,9 +151,9 @@ class _Clock:
         self.now = 0.0
         self.compute = ComputeTimes(cluster, workers, local_steps, seed)
         self.transfer = cluster.transfer_seconds(round_bytes)
-        self.queue: list[tuple[float, int, int, int, int]] = []  # (time, priority, serial, kind, worker)
+        self.queue: list[_Arrival] = []
         self.serial = 0
-        self.held: dict[int, tuple[int, Handout, float, float]] = {}  # serial, handout, start, compute time
+        self.held: dict[int, int] = {}  # the serial of the report that each worker owes
         self.leaving: set[int] = set()
         self._rows = bytearray()
         for fault in cluster.faults:
@@ -127,7 +162,7 @@ class _Clock:
     def _push_fault(self, fault: Fault) -> None:
         self.serial += 1
         # Priority 0: at equal times a fault comes before a report.
-        heapq.heappush(self.queue, (fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
+        heapq.heappush(self.queue, _Arrival(fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
 
     def send(self, handouts: list[Handout]) -> None:
         """Parameters go out; the reports will come when they have been computed and sent."""
@@ -138,16 +173,17 @@ class _Clock:
         """The event in front is done; parameters go out."""
         if handouts:
             heapq.heapreplace(self.queue, self._arrival(handouts[0]))
-            self.send(handouts[1:])
+            if len(handouts) > 1:
+                self.send(handouts[1:])
         else:
             heapq.heappop(self.queue)
 
-    def _arrival(self, handout: Handout) -> tuple[float, int, int, int, int]:
-        worker = handout.worker
+    def _arrival(self, handout: Handout) -> _Arrival:
+        worker, now = handout.worker, self.now
         compute = self.compute(worker, handout.round)
-        self.serial += 1
-        self.held[worker] = (self.serial, handout, self.now, compute)
-        return (self.now + compute + self.transfer, 1, self.serial, REPORT, worker)
+        serial = self.serial = self.serial + 1
+        self.held[worker] = serial
+        return _Arrival(now + compute + self.transfer, 1, serial, REPORT, worker, handout, now, compute)
 
     def record(self, *values: float) -> None:
         self._rows += ROW.pack(*values)
@@ -161,11 +197,13 @@ class _Clock:
         return Schedule({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
 
 
-def _report(ledger: Ledger, clock: _Clock, worker: int, samples: int) -> list[Handout]:
-    _, handout, start, compute = clock.held.pop(worker)
+def _report(ledger: Ledger, clock: _Clock, arrival: _Arrival, samples: int) -> list[Handout]:
+    worker, handout = arrival.worker, arrival.handout
+    del clock.held[worker]
     step: Step = ledger.receive(worker, samples)
     fold = step.fold
     assert fold is not None
+    assert handout is not None
     clock.record(
         REPORT,
         fold.iteration,
@@ -176,9 +214,9 @@ def _report(ledger: Ledger, clock: _Clock, worker: int, samples: int) -> list[Ha
         fold.group,
         fold.eta,
         handout.learning_rate,
-        start,
-        clock.now,
-        compute,
+        arrival.start,
+        arrival.time,
+        arrival.compute,
     )
     return step.handouts
 

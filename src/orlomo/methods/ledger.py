@@ -65,7 +65,7 @@ class Ledger(ABC):
         self.iteration = 0
         self.samples = 0
         self.outstanding: dict[int, Handout] = {}
-        self.rounds: dict[int, int] = {}  # rounds handed out to each worker so far
+        self.rounds: dict[int, int] = {}  # rounds handed out so far to each worker that holds none now
         self.folded: dict[int, int] = {}  # newest index folded from each worker
 
     @abstractmethod
@@ -118,11 +118,6 @@ class Ledger(ABC):
         if self.max_workers is not None and self.present >= self.max_workers:
             raise ConfigError(f"worker {worker} cannot join: this method runs on {self.max_workers} worker")
 
-    def _next_round(self, worker: int) -> int:
-        count = self.rounds.get(worker, 0)
-        self.rounds[worker] = count + 1
-        return count
-
     def _shared_state(self) -> dict[str, Any]:
         return {
             "iteration": self.iteration,
@@ -167,14 +162,15 @@ class AsynchronousLedger(Ledger):
         self.folded[worker] = held.index
         self.iteration = t + 1
         self.samples += samples
-        return Step(fold, 0, [self._hand_out(worker)])
+        return Step(fold, 0, [self._hand_out(worker, held.round + 1)])
 
     def join(self, worker: int) -> Step:
         return Step(None, 0, [self._join(worker)])
 
     def leave(self, worker: int) -> Step:
-        if self.outstanding.pop(worker, None) is None:
+        if worker not in self.outstanding:
             raise ConfigError(f"worker {worker} cannot leave: it is not there")
+        self.rounds[worker] = self.outstanding.pop(worker).round + 1
         return Step(None, 0, [])
 
     @property
@@ -187,15 +183,16 @@ class AsynchronousLedger(Ledger):
 
     def _join(self, worker: int) -> Handout:
         self._admit(worker, worker in self.outstanding)
-        self.outstanding[worker] = Handout(worker, self.iteration, -1, self.group, 0.0)  # counts as present
-        return self._hand_out(worker)
+        round = self.rounds.pop(worker, 0)
+        self.outstanding[worker] = Handout(worker, self.iteration, round, self.group, 0.0)  # counts as present
+        return self._hand_out(worker, round)
 
-    def _hand_out(self, worker: int) -> Handout:
+    def _hand_out(self, worker: int, round: int) -> Handout:
         if self.handed_out >= len(self.outstanding):
             self.group += 1
             self.handed_out = 0
         self.handed_out += 1
-        handout = Handout(worker, self.iteration, self._next_round(worker), self.group, self.local_rate(self.samples))
+        handout = Handout(worker, self.iteration, round, self.group, self.local_rate(self.samples))
         self.outstanding[worker] = handout
         return handout
 
@@ -227,6 +224,7 @@ class BarrierLedger(Ledger):
 
     def receive(self, worker: int, samples: int) -> Step:
         held = self.outstanding.pop(worker)
+        self.rounds[worker] = held.round + 1
         self.waiting.add(worker)
         self.folded[worker] = held.index
         self.received += 1
@@ -244,7 +242,8 @@ class BarrierLedger(Ledger):
         if worker not in self.waiting and worker not in self.outstanding:
             raise ConfigError(f"worker {worker} cannot leave: it is not there")
         self.waiting.discard(worker)
-        self.outstanding.pop(worker, None)
+        if worker in self.outstanding:
+            self.rounds[worker] = self.outstanding.pop(worker).round + 1
         return self._close_if_full(None)
 
     @property
@@ -262,7 +261,8 @@ class BarrierLedger(Ledger):
         self.iteration += closed > 0
         rate = self.local_rate(self.samples)
         for worker in sorted(self.waiting):
-            self.outstanding[worker] = Handout(worker, self.iteration, self._next_round(worker), self.iteration, rate)
+            round = self.rounds.pop(worker, 0)
+            self.outstanding[worker] = Handout(worker, self.iteration, round, self.iteration, rate)
         self.waiting.clear()
         return Step(fold, closed, list(self.outstanding.values()))
 
