@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import heapq
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.cluster.cluster import Cluster, ComputeTimes, Fault
+from orlomo.cluster.queue import EventQueue
 from orlomo.errors import ConfigError
-from orlomo.methods.ledger import Handout, Ledger, Step
+from orlomo.methods.ledger import Handout, Ledger
 
 KINDS = ("report", "crash", "return", "join", "leave")
 """What an event can be, by its code in the `kind` column."""
@@ -102,20 +102,18 @@ def _lay_down(ledger: Ledger, clock: _Clock, workers: int, reports: int, samples
                 f"every worker is gone at time {clock.now:g}, after {done} of {reports} reports: "
                 "let one return or join in the cluster's faults"
             )
-        arrival = clock.queue[0]
-        kind, worker = arrival.kind, arrival.worker
-        if kind == REPORT and clock.held.get(worker) != arrival.serial:
-            clock.advance([])  # the worker crashed in this round: nothing happens
-            continue
-        clock.now = arrival.time
+        time, _, serial, kind, worker, *round = clock.queue.pop()
+        if kind == REPORT and clock.held.get(worker) != serial:
+            continue  # the worker crashed in this round: nothing happens
+        clock.now = time
         if kind != REPORT:
-            clock.advance(_membership(ledger, clock, kind, worker))
+            handouts = _membership(ledger, clock, kind, worker)
         else:
             done += 1
-            handouts = _report(ledger, clock, arrival, samples_per_report)
+            handouts = _report(ledger, clock, worker, round, samples_per_report)
             if worker in clock.leaving:
                 handouts = _leave_after_report(ledger, clock, worker, handouts)
-            clock.advance(handouts)
+        clock.send(handouts)
     return clock.schedule()
 
 
@@ -131,19 +129,6 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-class _Arrival(NamedTuple):
-    """An entry of the event queue: a report that arrives, or a fault; compared by time, priority and serial."""
-
-    time: float
-    priority: int
-    serial: int
-    kind: int
-    worker: int
-    handout: Handout | None = None  # of a report: what the worker was given,
-    start: float = 0.0  # when,
-    compute: float = 0.0  # and how long it computed
-
-
 class _Clock:
     """The event queue and the columns written so far."""
 
@@ -151,7 +136,8 @@ class _Clock:
         self.now = 0.0
         self.compute = ComputeTimes(cluster, workers, local_steps, seed)
         self.transfer = cluster.transfer_seconds(round_bytes)
-        self.queue: list[_Arrival] = []
+        # (time, priority, serial, kind, worker), and for a report: learning rate, start, compute time
+        self.queue = EventQueue(bucket_seconds=local_steps * cluster.step_seconds / 256)
         self.serial = 0
         self.held: dict[int, int] = {}  # the serial of the report that each worker owes
         self.leaving: set[int] = set()
@@ -162,28 +148,17 @@ class _Clock:
     def _push_fault(self, fault: Fault) -> None:
         self.serial += 1
         # Priority 0: at equal times a fault comes before a report.
-        heapq.heappush(self.queue, _Arrival(fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
+        self.queue.push((fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
 
     def send(self, handouts: list[Handout]) -> None:
         """Parameters go out; the reports will come when they have been computed and sent."""
-        for handout in handouts:
-            heapq.heappush(self.queue, self._arrival(handout))
-
-    def advance(self, handouts: list[Handout]) -> None:
-        """The event in front is done; parameters go out."""
-        if handouts:
-            heapq.heapreplace(self.queue, self._arrival(handouts[0]))
-            if len(handouts) > 1:
-                self.send(handouts[1:])
-        else:
-            heapq.heappop(self.queue)
-
-    def _arrival(self, handout: Handout) -> _Arrival:
-        worker, now = handout.worker, self.now
-        compute = self.compute(worker, handout.round)
-        serial = self.serial = self.serial + 1
-        self.held[worker] = serial
-        return _Arrival(now + compute + self.transfer, 1, serial, REPORT, worker, handout, now, compute)
+        now = self.now
+        for worker, _, round, _, learning_rate in handouts:
+            compute = self.compute(worker, round)
+            serial = self.serial = self.serial + 1
+            self.held[worker] = serial
+            arrival = now + compute + self.transfer
+            self.queue.push((arrival, 1, serial, REPORT, worker, learning_rate, now, compute))
 
     def record(self, *values: float) -> None:
         self._rows += ROW.pack(*values)
@@ -197,27 +172,13 @@ class _Clock:
         return Schedule({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
 
 
-def _report(ledger: Ledger, clock: _Clock, arrival: _Arrival, samples: int) -> list[Handout]:
-    worker, handout = arrival.worker, arrival.handout
+def _report(ledger: Ledger, clock: _Clock, worker: int, round: list[float], samples: int) -> list[Handout]:
+    learning_rate, start, compute = round
     del clock.held[worker]
-    step: Step = ledger.receive(worker, samples)
-    fold = step.fold
-    assert fold is not None
-    assert handout is not None
-    clock.record(
-        REPORT,
-        fold.iteration,
-        worker,
-        fold.round,
-        fold.index,
-        fold.delay,
-        fold.group,
-        fold.eta,
-        handout.learning_rate,
-        arrival.start,
-        arrival.time,
-        arrival.compute,
-    )
+    step = ledger.receive(worker, samples)
+    assert step.fold is not None
+    t, _, number, index, delay, group, _, _, eta = step.fold
+    clock.record(REPORT, t, worker, number, index, delay, group, eta, learning_rate, start, clock.now, compute)
     return step.handouts
 
 
