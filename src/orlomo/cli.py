@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import orlomo
+from orlomo.data import command as data_command
 from orlomo.errors import ConfigError, Interrupted, OrlomoError, unknown_name
 
 METHOD_FLAGS = {
@@ -136,6 +137,7 @@ def parser() -> Parser:
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.add_argument("--json", action="store_true")
         command.set_defaults(call=call)
+    data_command.add(commands)
     return top
 
 

@@ -1,0 +1,105 @@
+"""Tiny-ImageNet's folders of JPEG files: `train/WNID/images/`, `val/images/` with `val_annotations.txt`, `wnids.txt`.
+
+A class's number is the place of its wnid in `wnids.txt`, sorted. The validation set is the test set, since the labels
+of the official one are not public. A folder with fewer classes or images is a sample, which is fine here.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from orlomo.data.spec import Bundle, DataSet, Rows
+from orlomo.errors import ConfigError, require
+
+CLASSES = "wnids.txt"
+ANNOTATIONS = "val/val_annotations.txt"
+MAX_TEXT_BYTES = 2**24
+MAX_JPEG_BYTES = 2**20
+BLOCK_ROWS = 100
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """The official layout."""
+
+    def missing(self, dataset: DataSet, bundle: Bundle) -> tuple[list[str], int]:
+        needed = [CLASSES, ANNOTATIONS]
+        return [name for name in needed if bundle.size(name) is None], len(needed)
+
+    def counts(self, dataset: DataSet, bundle: Bundle) -> dict[str, int]:
+        return {split: len(_files(dataset, split, bundle)) for split in ("train", "test")}
+
+    def blocks(self, dataset: DataSet, split: str, bundle: Bundle) -> Iterator[tuple[int, Rows]]:
+        files = _files(dataset, split, bundle)
+        # In the archive's own order: going back in a compressed tar means unpacking it from the start.
+        order = sorted(range(len(files)), key=lambda row: bundle.place(files[row][0]))
+        start = 0
+        while start < len(order):
+            end = start + 1
+            while end < min(len(order), start + BLOCK_ROWS) and order[end] == order[end - 1] + 1:
+                end += 1
+            rows = np.empty((end - start, dataset.row_bytes), dtype=np.uint8)
+            for row, number in zip(rows, order[start:end], strict=True):
+                name, row[0] = files[number]
+                row[1:] = _decode(bundle.read(name, MAX_JPEG_BYTES), dataset, bundle.where(name))
+            yield order[start], rows
+            start = end
+
+
+def _files(dataset: DataSet, split: str, bundle: Bundle) -> list[tuple[str, int]]:
+    """The image files of a split in row order, with their classes."""
+    classes = {wnid: number for number, wnid in enumerate(sorted(_lines(bundle, CLASSES)))}
+    odd = next((wnid for wnid in classes if not re.fullmatch(r"\w+", wnid)), None)
+    require(odd is None, f"{bundle.where(CLASSES)} is damaged: {odd!r} is not a wnid")
+    require(
+        0 < len(classes) <= dataset.classes,
+        f"{bundle.where(CLASSES)} is not of {dataset.title}: {len(classes)} classes of at most {dataset.classes}",
+    )
+    if split == "train":
+        return [
+            (f"train/{wnid}/images/{name}", number)
+            for wnid, number in classes.items()
+            for name in sorted(bundle.names(f"train/{wnid}/images"), key=_by_number)
+            if name.upper().endswith(".JPEG")
+        ]
+    files = []
+    for line in _lines(bundle, ANNOTATIONS):
+        name, wnid = (*line.split("\t"), "")[:2]
+        plain = re.fullmatch(r"[\w-]+\.JPEG", name) is not None
+        require(plain and wnid in classes, f"{bundle.where(ANNOTATIONS)} is damaged: {line[:60]!r}")
+        require(bundle.size(f"val/images/{name}") is not None, f"{bundle.where(f'val/images/{name}')} is missing")
+        files.append((f"val/images/{name}", classes[wnid]))
+    return sorted(files, key=lambda file: _by_number(file[0]))
+
+
+def _lines(bundle: Bundle, name: str) -> list[str]:
+    text = bundle.read(name, MAX_TEXT_BYTES).decode("utf-8", "replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _by_number(name: str) -> list[int | str]:
+    """`val_9.JPEG` before `val_10.JPEG`.
+
+    >>> sorted(["val_10.JPEG", "val_9.JPEG"], key=_by_number)
+    ['val_9.JPEG', 'val_10.JPEG']
+    """
+    return [int(piece) if piece.isdecimal() else piece for piece in re.split(r"(\d+)", name)]
+
+
+def _decode(content: bytes, dataset: DataSet, where: str) -> Rows:
+    """A JPEG as planes of red, green and blue; greyscale ones have all three alike."""
+    _, height, width = dataset.shape
+    try:
+        with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
+            if image.size != (width, height):
+                raise ValueError(f"{width}x{height} pixels expected, {image.size[0]}x{image.size[1]} found")
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1).reshape(-1)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        text = "not an image" if isinstance(error, UnidentifiedImageError) else error
+        raise ConfigError(f"{where} is damaged or not a JPEG of {dataset.title}: {text}") from None
