@@ -158,9 +158,9 @@ class _Transfer:
         if not length:
             return DownloadFailed(f"{self.remote.url} cannot be reached: {reason}")
         total = f" of {self._total}" if self._total else ""
+        then = "goes on from there" if self._version() else "starts over"
         return DownloadFailed(
-            f"the download of {self.remote.url} stopped at {length}{total} bytes: {reason}; "
-            "the same command goes on from there"
+            f"the download of {self.remote.url} stopped at {length}{total} bytes: {reason}; the same command {then}"
         )
 
 

@@ -134,6 +134,11 @@ def _nothing(dataset: DataSet, path: Path) -> str:
 
 
 def _fetch(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> Stored:
+    if not dataset.remotes:
+        raise ConfigError(
+            f"{dataset.title} is in none of the usual places: `orlomo data {dataset.name} --from FOLDER_OR_ARCHIVE` "
+            "takes it from where you have it"
+        )
     folder = root / "downloads" / dataset.name
     try:
         files = [download(remote, folder, progress) for remote in dataset.remotes]
