@@ -1,0 +1,1 @@
+"""What the paper states, measured again: theorem, delays, speed-up."""
