@@ -1,0 +1,192 @@
+"""Runs for Theorem 1: wild laws of delay, the weights of the theorem's mean, and squared gradient norms at every w_t.
+
+The theorem weighs |grad F(w_t)|^2 by eta-hat_{t,k} = eta_{next(t,k)}, where worker k was handed w_t (every worker, for
+w_0) and next(t,k) is the iteration of its next report. That is the report whose index is t. So the weight of w_t is the
+sum of eta over the reports with index t, whenever they come, and for those that come after the run's end T the schedule
+is laid down further until the last of them is in. They need no gradients: eta depends on delays alone. A round that a
+crash loses has no report and so no weight.
+
+The task is the built-in `nonconvex`, whose constants are known. A step draws its samples with replacement,
+independently of all else, as Assumption 1 asks (a shuffled epoch would not do: its last samples depend on the others).
+
+Server and worker rule are the library's own. Their arithmetic is element by element, so many seeds and several gammas
+run side by side in one long vector: the gradient is multiplied by its gamma, and the rule's own learning rate is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from orlomo.cluster import Cluster, Fault, Schedule, Speed, cluster
+from orlomo.cluster.schedule import DEPARTURES, REPORT
+from orlomo.methods import Assignment, OrLoMo, Report
+from orlomo.methods.worker import WorkerRule
+from orlomo.seeds import generator
+from orlomo.tasks.theory import nonconvex
+from orlomo.trace import trace
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law of delays: (workers, local_steps, iterations) -> cluster."""
+
+    name: str
+    cluster: Callable[[int, int, int], Cluster]
+    covered: bool = True  # whether Theorem 1 speaks of it: K stays the same and no round is lost
+
+
+def _one_report_near_the_end(workers: int, local_steps: int, iterations: int) -> Cluster:
+    slow = Speed(count=1, factor=max(1.0, 0.9 * iterations / max(1, workers - 1)), law="fixed")
+    return Cluster(speeds=(Speed(law="fixed"), slow))
+
+
+def _away(workers: int, local_steps: int, iterations: int) -> Cluster:
+    end = local_steps * iterations / max(1, workers - 1)
+    last = workers - 1
+    faults = (Fault(time=0.05 * end, worker=last, kind="crash"), Fault(time=0.9 * end, worker=last, kind="return"))
+    return Cluster(faults=faults)
+
+
+LAWS = (
+    Law("constant", lambda k, s, t: Cluster(speeds=(Speed(law="fixed"),))),
+    Law("any worker next (exponential)", lambda k, s, t: Cluster(speeds=(Speed(law="exponential"),))),
+    Law("heavy tail (lognormal, cv 10)", lambda k, s, t: Cluster(speeds=(Speed(law="lognormal:10"),))),
+    Law("one worker 50 times slower, stalls", lambda k, s, t: cluster("slow-worker:50")),
+    Law("one worker reports once, near the end", _one_report_near_the_end),
+    Law("one worker crashes, back near the end", _away, covered=False),
+)
+
+
+def settled_trace(method: OrLoMo, place: Cluster, workers: int, iterations: int, seed: int = 0) -> Schedule:
+    """The schedule of a run, and so much more that every vector handed out before its end is reported or lost."""
+    reports = iterations + 4 * workers
+    while True:
+        schedule = trace(method, workers=workers, iterations=reports, cluster=place, seed=seed)
+        if _settled(schedule, workers, iterations):
+            return schedule
+        reports *= 2
+
+
+def _settled(schedule: Schedule, workers: int, iterations: int) -> bool:
+    rows = _rows_of_run(schedule, iterations)
+    present = set(range(workers))
+    for kind, worker in zip(schedule["kind"][:rows].tolist(), schedule["worker"][:rows].tolist(), strict=True):
+        if kind in DEPARTURES:
+            present.discard(worker)
+        elif kind != REPORT:
+            present.add(worker)
+    return present <= set(schedule["worker"][rows:].tolist())
+
+
+def _rows_of_run(schedule: Schedule, iterations: int) -> int:
+    """How many rows there are up to the last report of the run."""
+    return int(np.searchsorted(np.cumsum(schedule.reports), iterations)) + 1
+
+
+def weights(schedule: Schedule, iterations: int) -> NDArray[np.float64]:
+    """The weight of each |grad F(w_t)|^2, t = 0 .. T-1: the sum of eta over the reports with index t.
+
+    >>> weights(settled_trace(OrLoMo(), Cluster(speeds=(Speed(law="fixed"),)), workers=2, iterations=3), 3)
+    array([1. , 0.5, 0.5])
+    """
+    wanted = schedule.reports & (schedule["index"] < iterations)
+    result = np.zeros(iterations)
+    np.add.at(result, schedule["index"][wanted], schedule["eta"][wanted])
+    return result
+
+
+def largest_delay(schedule: Schedule, iterations: int) -> int:
+    """Of the run's own reports."""
+    return int(schedule["delay"][: _rows_of_run(schedule, iterations)].max())
+
+
+def gradient(w: Tensor) -> Tensor:
+    """The true gradient of the task `nonconvex`: 2 w / (1 + w^2)^2."""
+    return (2 * w).div_((w * w).add_(1).square_())
+
+
+def task_vectors() -> tuple[Tensor, Tensor]:
+    """The noise vectors and w_0 of `nonconvex`, in double precision: rounding plays no part."""
+    task = nonconvex()
+    assert isinstance(task.train_data, Tensor)
+    return task.train_data.double(), task.initial_params(0).double()
+
+
+def checked_facts() -> dict[str, float]:
+    """L, sigma (of one sample), minimum and initial value of `nonconvex`; that they are true is checked."""
+    task = nonconvex()
+    noise, start = task_vectors()
+    model = task.build(0).module
+    automatic = torch.autograd.grad(task.loss(model, task.train_data), list(model.parameters()))[0]
+    assert torch.allclose(automatic.double(), gradient(start), atol=1e-6), "the noise has a mean, or F is another one"
+    variance = float((noise - noise.mean(dim=0)).square().sum(dim=1).mean())
+    assert variance <= task.facts["sigma"] ** 2 * (1 + 1e-6), "sigma is too small"
+    # F sums one function over the coordinates, so its L is that function's. Beyond 20 the curvature is below 1e-4.
+    grid = torch.linspace(-20, 20, 40_001, dtype=torch.float64)
+    curvature = float((gradient(grid).diff() / grid.diff()).abs().max())
+    assert 0.999 * task.facts["L"] <= curvature <= task.facts["L"] * (1 + 1e-9), "L is wrong"
+    return task.facts
+
+
+@torch.inference_mode()  # small vectors: bookkeeping is a good part of the time
+def squared_norms(
+    schedule: Schedule,
+    rates: Sequence[float],
+    *,
+    workers: int,
+    local_steps: int,
+    iterations: int,
+    momentum: float,
+    batch_size: int,
+    seeds: int,
+) -> Tensor:
+    """|grad F(w_t)|^2 for t = 0 .. T-1, each gamma and each seed, of OrLoMo on this schedule."""
+    noise, start = task_vectors()
+    shape = (len(rates), seeds, len(start))
+    method = OrLoMo(learning_rate=1.0, momentum=momentum, local_steps=local_steps)
+    server = method.server(start.expand(shape).flatten(), workers)
+    params = torch.empty_like(server.params)
+    steps = _Round(method.worker(params), params.view(shape), torch.tensor(rates, dtype=params.dtype).view(-1, 1, 1))
+    chosen = _samples(len(noise), (iterations, local_steps, batch_size), seeds)
+    result = params.new_empty(iterations, *shape[:2])
+    held = {assignment.worker: assignment for assignment in server.start()}
+    rows = _rows_of_run(schedule, iterations)
+    for kind, worker in zip(schedule["kind"][:rows].tolist(), schedule["worker"][:rows].tolist(), strict=True):
+        if kind in DEPARTURES:
+            del held[worker]
+            answer = server.leave(worker)
+        elif kind != REPORT:
+            answer = server.join(worker)
+        else:
+            t = server.iteration
+            result[t] = gradient(server.params).view(shape).square_().sum(dim=2)
+            answer = server.receive(steps.run(held.pop(worker), noise[chosen[t]].mean(dim=1)))
+        held.update({assignment.worker: assignment for assignment in answer})
+    return result
+
+
+@dataclass(frozen=True)
+class _Round:
+    rule: WorkerRule
+    params: Tensor  # what the rule changes, as gammas x seeds x dimensions
+    rates: Tensor
+
+    def run(self, assignment: Assignment, noise: Tensor) -> Report:
+        """A round with one noise for each step and seed; all gammas meet the same."""
+        self.rule.start(assignment)
+        for xi in noise:
+            stochastic = gradient(self.params).sub_(xi)
+            self.rule.step(stochastic.mul_(self.rates).view(-1))
+        return self.rule.finish()
+
+
+def _samples(size: int, shape: tuple[int, int, int], seeds: int) -> Tensor:
+    """Which samples: iterations x steps x batch x seeds, with replacement, each seed from its own generator."""
+    drawn = [generator(seed, "theorem").integers(0, size, shape, dtype=np.int32) for seed in range(seeds)]
+    return torch.from_numpy(np.stack(drawn, axis=-1)).long()
