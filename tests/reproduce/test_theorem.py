@@ -69,10 +69,10 @@ def test_the_facts_are_true_and_sigma_is_that_of_a_step() -> None:
 def test_the_bound_and_the_remarks_gamma_by_hand() -> None:
     case = Case(workers=4, local_steps=2, iterations=100, momentum=0.5)
     facts = Facts(smoothness=2.0, deviation=3.0, gap=5.0)
-    found = theorem.bound(case, facts, 0.001)
-    assert found.descent_term == pytest.approx(4 * 4 * 0.5 * 5 / (0.001 * 2 * 100))
-    assert found.noise_term == pytest.approx(4 * 0.001 * 2 * 9 / (4 * 0.25))
-    assert found.drift_term == pytest.approx(1e-6 * 4 * 1 * 9 / 0.25)
+    found = theorem.bound_terms(case, facts, 0.001)
+    assert found["descent_term"] == pytest.approx(4 * 4 * 0.5 * 5 / (0.001 * 2 * 100))
+    assert found["noise_term"] == pytest.approx(4 * 0.001 * 2 * 9 / (4 * 0.25))
+    assert found["drift_term"] == pytest.approx(1e-6 * 4 * 1 * 9 / 0.25)
     assert theorem.remark_rate(case, facts) == theorem.largest_rate(case, facts) == 0.25 / 64
     longer = Case(workers=4, local_steps=2, iterations=10**7, momentum=0.5)
     assert theorem.remark_rate(longer, facts) == pytest.approx(4 * 0.5**1.5 * 5**0.5 / ((2 * 2 * 10**7) ** 0.5 * 3))
@@ -94,10 +94,10 @@ def test_a_learning_rate_beyond_the_limit_is_an_error() -> None:
 
 def test_side_by_side_is_one_by_one() -> None:
     """Seeds and gammas in one vector give what the library's server gives for each alone."""
-    setting = {"workers": 3, "local_steps": 2, "iterations": 20, "momentum": 0.9, "batch_size": 2}
+    case = Case(workers=3, local_steps=2, iterations=20, momentum=0.9, batch_size=2)
     schedule = theorem_run.settled_trace(orlomo.OrLoMo(local_steps=2), orlomo.cluster("slow-worker:5"), 3, 20)
-    together = theorem_run.squared_norms(schedule, [0.01, 0.002], seeds=2, **setting)
-    alone = theorem_run.squared_norms(schedule, [0.002], seeds=1, **setting)
+    together = theorem_run.squared_norms(case, schedule, [0.01, 0.002], seeds=2)
+    alone = theorem_run.squared_norms(case, schedule, [0.002], seeds=1)
     assert torch.allclose(together[:, 1, :1], alone[:, 0], rtol=1e-12)
 
     noise, start = theorem_run.task_vectors()
@@ -117,14 +117,14 @@ def test_side_by_side_is_one_by_one() -> None:
 
 def test_measured_values_are_below_the_bound() -> None:
     cases = [
-        Case(workers=4, local_steps=4, iterations=800, momentum=0.5),
-        Case(workers=3, local_steps=1, iterations=800, momentum=0.0, batch_size=4),
+        Case(workers=4, local_steps=4, iterations=500, momentum=0.5),
+        Case(workers=3, local_steps=1, iterations=500, momentum=0.0, batch_size=4),
     ]
     rows = theorem.measure(cases, seeds=3)
     assert {row.law for row in rows} == {law.name for law in theorem_run.LAWS}
     for row in rows:
-        assert 0 < row.measured + 3 * row.standard_error <= row.bound.total, row
-    assert max(row.max_delay for row in rows) > 700
+        assert 0 < row.measured + 3 * row.standard_error <= row.bound, row
+    assert max(row.max_delay for row in rows) > 400
     text = theorem.markdown(rows)
     assert len(text.splitlines()) == 2 + len(rows)
     assert len({line.count("|") for line in text.splitlines()}) == 1

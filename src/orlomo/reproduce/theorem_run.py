@@ -15,7 +15,7 @@ run side by side in one long vector: the gradient is multiplied by its gamma, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,18 @@ from orlomo.methods.worker import WorkerRule
 from orlomo.seeds import generator
 from orlomo.tasks.theory import nonconvex
 from orlomo.trace import trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One setting of the theorem; `learning_rates` by name, None: those that `theorem.usual_rates` gives."""
+
+    workers: int = 8
+    local_steps: int = 4
+    iterations: int = 4_000
+    momentum: float = 0.5
+    batch_size: int = 1
+    learning_rates: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,28 +147,18 @@ def checked_facts() -> dict[str, float]:
 
 
 @torch.inference_mode()  # small vectors: bookkeeping is a good part of the time
-def squared_norms(
-    schedule: Schedule,
-    rates: Sequence[float],
-    *,
-    workers: int,
-    local_steps: int,
-    iterations: int,
-    momentum: float,
-    batch_size: int,
-    seeds: int,
-) -> Tensor:
-    """|grad F(w_t)|^2 for t = 0 .. T-1, each gamma and each seed, of OrLoMo on this schedule."""
+def squared_norms(case: Case, schedule: Schedule, rates: Sequence[float], seeds: int) -> Tensor:
+    """|grad F(w_t)|^2 of OrLoMo on this schedule: T x gammas x seeds."""
     noise, start = task_vectors()
     shape = (len(rates), seeds, len(start))
-    method = OrLoMo(learning_rate=1.0, momentum=momentum, local_steps=local_steps)
-    server = method.server(start.expand(shape).flatten(), workers)
+    method = OrLoMo(learning_rate=1.0, momentum=case.momentum, local_steps=case.local_steps)
+    server = method.server(start.expand(shape).flatten(), case.workers)
     params = torch.empty_like(server.params)
     steps = _Round(method.worker(params), params.view(shape), torch.tensor(rates, dtype=params.dtype).view(-1, 1, 1))
-    chosen = _samples(len(noise), (iterations, local_steps, batch_size), seeds)
-    result = params.new_empty(iterations, *shape[:2])
+    chosen = _samples(len(noise), (case.iterations, case.local_steps, case.batch_size), seeds)
+    result = params.new_empty(case.iterations, *shape[:2])
     held = {assignment.worker: assignment for assignment in server.start()}
-    rows = _rows_of_run(schedule, iterations)
+    rows = _rows_of_run(schedule, case.iterations)
     for kind, worker in zip(schedule["kind"][:rows].tolist(), schedule["worker"][:rows].tolist(), strict=True):
         if kind in DEPARTURES:
             del held[worker]
