@@ -57,8 +57,8 @@ def test_a_lost_round_has_no_weight() -> None:
 
 def test_the_facts_are_true_and_sigma_is_that_of_a_step() -> None:
     known = theorem_run.checked_facts()
-    noise, start = theorem_run.task_vectors()
-    batches = noise[torch.randint(len(noise), (40_000, 4), generator=torch.Generator().manual_seed(0))].mean(dim=1)
+    errors, start = theorem_run.task_vectors()
+    batches = errors[torch.randint(len(errors), (40_000, 4), generator=torch.Generator().manual_seed(0))].mean(dim=1)
     variance = float(batches.square().sum(dim=1).mean())
     facts = theorem.facts_of(Case(batch_size=4))
     assert facts.deviation == known["sigma"] / 2
@@ -100,9 +100,9 @@ def test_side_by_side_is_one_by_one() -> None:
     alone = theorem_run.squared_norms(case, schedule, [0.002], seeds=1)
     assert torch.allclose(together[:, 1, :1], alone[:, 0], rtol=1e-12)
 
-    noise, start = theorem_run.task_vectors()
+    errors, start = theorem_run.task_vectors()
     server = orlomo.OrLoMo(learning_rate=0.002, momentum=0.9, local_steps=2).server(start, workers=3)
-    chosen = orlomo.seeds.generator(0, "theorem").integers(0, len(noise), (20, 2, 2), dtype=np.int32)
+    chosen = orlomo.seeds.generator(0, "theorem").integers(0, len(errors), (20, 2, 2), dtype=np.int32)
     held = {assignment.worker: assignment for assignment in server.start()}
     for t, worker in enumerate(schedule["worker"][:20].tolist()):
         norm = (2 * server.params / (1 + server.params**2) ** 2).square().sum()
@@ -110,7 +110,7 @@ def test_side_by_side_is_one_by_one() -> None:
         given = held.pop(worker)
         w, u = given.params.clone(), torch.zeros_like(given.params)
         for indices in chosen[t]:
-            u = 0.9 * u + 0.002 * (2 * w / (1 + w**2) ** 2 - noise[indices.tolist()].mean(dim=0))
+            u = 0.9 * u + 0.002 * (2 * w / (1 + w**2) ** 2 + errors[indices.tolist()].mean(dim=0))
             w = w - u
         [held[worker]] = server.receive(orlomo.Report(worker, given.index, given.params - w, u))
 

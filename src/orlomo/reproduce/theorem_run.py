@@ -38,7 +38,7 @@ class Case:
 
     workers: int = 8
     local_steps: int = 4
-    iterations: int = 4_000
+    iterations: int = 3_000
     momentum: float = 0.5
     batch_size: int = 1
     learning_rates: Mapping[str, float] | None = None
@@ -118,26 +118,27 @@ def largest_delay(schedule: Schedule, iterations: int) -> int:
     return int(schedule["delay"][: _rows_of_run(schedule, iterations)].max())
 
 
-def gradient(w: Tensor) -> Tensor:
-    """The true gradient of the task `nonconvex`: 2 w / (1 + w^2)^2."""
-    return (2 * w).div_((w * w).add_(1).square_())
+def gradient(w: Tensor, error: Tensor | float = 0.0) -> Tensor:
+    """The true gradient of the task `nonconvex`, 2 w / (1 + w^2)^2, plus the error of a stochastic one."""
+    given = error if isinstance(error, Tensor) else w.new_tensor(error)
+    return torch.addcdiv(given, w, (w * w).add_(1).square_(), value=2)
 
 
 def task_vectors() -> tuple[Tensor, Tensor]:
-    """The noise vectors and w_0 of `nonconvex`, in double precision: rounding plays no part."""
+    """The gradient's error for each sample of `nonconvex`, and w_0, in double precision: rounding plays no part."""
     task = nonconvex()
     assert isinstance(task.train_data, Tensor)
-    return task.train_data.double(), task.initial_params(0).double()
+    return -task.train_data.double(), task.initial_params(0).double()
 
 
 def checked_facts() -> dict[str, float]:
     """L, sigma (of one sample), minimum and initial value of `nonconvex`; that they are true is checked."""
     task = nonconvex()
-    noise, start = task_vectors()
+    errors, start = task_vectors()
     model = task.build(0).module
     automatic = torch.autograd.grad(task.loss(model, task.train_data), list(model.parameters()))[0]
-    assert torch.allclose(automatic.double(), gradient(start), atol=1e-6), "the noise has a mean, or F is another one"
-    variance = float((noise - noise.mean(dim=0)).square().sum(dim=1).mean())
+    assert torch.allclose(automatic.double(), gradient(start), atol=1e-6), "the errors have a mean, or F is another one"
+    variance = float((errors - errors.mean(dim=0)).square().sum(dim=1).mean())
     assert variance <= task.facts["sigma"] ** 2 * (1 + 1e-6), "sigma is too small"
     # F sums one function over the coordinates, so its L is that function's. Beyond 20 the curvature is below 1e-4.
     grid = torch.linspace(-20, 20, 40_001, dtype=torch.float64)
@@ -149,13 +150,13 @@ def checked_facts() -> dict[str, float]:
 @torch.inference_mode()  # small vectors: bookkeeping is a good part of the time
 def squared_norms(case: Case, schedule: Schedule, rates: Sequence[float], seeds: int) -> Tensor:
     """|grad F(w_t)|^2 of OrLoMo on this schedule: T x gammas x seeds."""
-    noise, start = task_vectors()
+    errors, start = task_vectors()
     shape = (len(rates), seeds, len(start))
     method = OrLoMo(learning_rate=1.0, momentum=case.momentum, local_steps=case.local_steps)
     server = method.server(start.expand(shape).flatten(), case.workers)
     params = torch.empty_like(server.params)
     steps = _Round(method.worker(params), params.view(shape), torch.tensor(rates, dtype=params.dtype).view(-1, 1, 1))
-    chosen = _samples(len(noise), (case.iterations, case.local_steps, case.batch_size), seeds)
+    chosen = _samples(len(errors), (case.iterations, case.local_steps, case.batch_size), seeds)
     result = params.new_empty(case.iterations, *shape[:2])
     held = {assignment.worker: assignment for assignment in server.start()}
     rows = _rows_of_run(schedule, case.iterations)
@@ -168,7 +169,7 @@ def squared_norms(case: Case, schedule: Schedule, rates: Sequence[float], seeds:
         else:
             t = server.iteration
             result[t] = gradient(server.params).view(shape).square_().sum(dim=2)
-            answer = server.receive(steps.run(held.pop(worker), noise[chosen[t]].mean(dim=1)))
+            answer = server.receive(steps.run(held.pop(worker), errors[chosen[t]].mean(dim=1)))
         held.update({assignment.worker: assignment for assignment in answer})
     return result
 
@@ -179,12 +180,11 @@ class _Round:
     params: Tensor  # what the rule changes, as gammas x seeds x dimensions
     rates: Tensor
 
-    def run(self, assignment: Assignment, noise: Tensor) -> Report:
-        """A round with one noise for each step and seed; all gammas meet the same."""
+    def run(self, assignment: Assignment, errors: Tensor) -> Report:
+        """A round with an error for each step and seed; all gammas meet the same."""
         self.rule.start(assignment)
-        for xi in noise:
-            stochastic = gradient(self.params).sub_(xi)
-            self.rule.step(stochastic.mul_(self.rates).view(-1))
+        for error in errors:
+            self.rule.step(gradient(self.params, error).mul_(self.rates).view(-1))
         return self.rule.finish()
 
 
