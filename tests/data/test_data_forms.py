@@ -6,6 +6,7 @@ import io
 import tarfile
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import dots
@@ -16,7 +17,7 @@ import torch
 from orlomo.data import obtain as obtaining
 from orlomo.data.images import load_dataset
 from orlomo.data.progress import DataProgress
-from orlomo.data.spec import DataSet, Rows
+from orlomo.data.spec import DataSet, Remote, Rows
 from orlomo.data.store import Stored
 from orlomo.errors import ConfigError
 
@@ -126,8 +127,11 @@ def test_a_cut_archive_or_another_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"{name} is cut off, or not a tar or zip archive|cannot be read"):
             obtain(dots.DOTS, tmp_path / "root", archive)
     (tmp_path / "text.tar.gz").write_text("not an archive")
-    with pytest.raises(ConfigError, match=r"text\.tar\.gz is cut off, or not a tar or zip archive"):
+    with pytest.raises(ConfigError, match=r"text\.tar\.gz is cut off, or not a tar or zip archive: .*$"):
         obtain(dots.DOTS, tmp_path / "root", tmp_path / "text.tar.gz")
+    official = replace(dots.DOTS, remotes=(Remote("http://example.org/text.tar.gz", "0123"),))
+    with pytest.raises(ConfigError, match=r"text\.tar\.gz is cut off, .* \(md5 0123 expected\)$"):
+        obtain(official, tmp_path / "root", tmp_path / "text.tar.gz")
     assert left_behind(tmp_path / "root") == []
 
 

@@ -46,8 +46,9 @@ def test_a_sample_is_taken_only_when_asked_for(home: Path, tmp_path: Path) -> No
     )
     assert load_dataset(dots.PICTURES, tmp_path / "root").train_labels.tolist() == [0, 1]
 
-    dots.write_pictures(tmp_path / "whole")
-    stored, _ = obtain(dots.PICTURES, tmp_path / "root", tmp_path / "whole")
+    dots.write_pictures(home / "work/data/pictures-2")
+    stored, said = obtain(dots.PICTURES, tmp_path / "root")
+    assert said[0].endswith("; looking for all of it")
     assert stored.complete  # in the sample's place
 
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Literal
 
 from orlomo.errors import ConfigError
 
@@ -17,6 +17,7 @@ MAX_MEMBERS = 500_000
 MAX_UNPACKED_BYTES = 4 * 2**30
 """More than any of our data sets; an archive that claims more is not one of them."""
 
+GZIP = b"\x1f\x8b"
 UNREADABLE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError)
 """What reading a damaged archive raises; encrypted members raise RuntimeError, unknown compressions the last."""
 
@@ -59,7 +60,9 @@ class Archive:
             if zipfile.is_zipfile(path):
                 self._zip = zipfile.ZipFile(path)
             else:
-                self._tar = tarfile.open(path)  # noqa: SIM115 (closed by `close`)
+                with path.open("rb") as file:
+                    mode: Literal["r:gz", "r:"] = "r:gz" if file.read(2) == GZIP else "r:"
+                self._tar = tarfile.open(path, mode)  # noqa: SIM115 (closed by `close`)
             self._index()
         except ConfigError:
             self.close()

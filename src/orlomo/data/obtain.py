@@ -38,6 +38,8 @@ def obtain(dataset: DataSet, root: Path, given: Path | None, progress: DataProgr
             return stored
         if given is not None:
             return _from(dataset, given, root, progress)
+        if stored is not None:
+            say(f"{stored}; looking for all of it")
         found = _usual(dataset, root, progress, say)
         if found is None:
             found = _fetch(dataset, root, progress, say)
@@ -105,7 +107,11 @@ def _from_archive(
 ) -> Stored:
     with contextlib.ExitStack() as stack:
         with progress.waiting(f"opening {path.name}"):
-            bundles = stack.enter_context(archive_folders(path))
+            try:
+                bundles = stack.enter_context(archive_folders(path))
+            except ConfigError as error:
+                md5 = next((remote.md5 for remote in dataset.remotes if remote.name == path.name), None)
+                raise ConfigError(f"{error} (md5 {md5} expected)" if md5 else str(error)) from None
         for bundle in bundles:
             form = _form(dataset, bundle)
             if form is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from orlomo.data.row_files import checked_parts, missing_files
 from orlomo.data.spec import Bundle, DataSet, Part, Rows, as_labels
@@ -68,5 +68,6 @@ def _planes(dataset: DataSet, part: Part, bundle: Bundle, name: str) -> Rows:
             pixels = np.asarray(sheet)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         proof = f" (sha256 of its rows {part.sha256} expected)" if part.sha256 else ""
-        raise ConfigError(f"{bundle.where(name)} is damaged or not the sheet of {part.stem}: {error}{proof}") from None
+        text = "not a PNG" if isinstance(error, UnidentifiedImageError) else error
+        raise ConfigError(f"{bundle.where(name)} is damaged or not the sheet of {part.stem}: {text}{proof}") from None
     return pixels.transpose(0, 2, 1).reshape(part.rows, channels * height * width)
