@@ -38,7 +38,7 @@ class Case:
 
     workers: int = 8
     local_steps: int = 4
-    iterations: int = 3_000
+    iterations: int = 4_500
     momentum: float = 0.5
     batch_size: int = 1
     learning_rates: Mapping[str, float] | None = None
