@@ -39,9 +39,8 @@ from orlomo.reproduce.theorem_run import (
 CASES = (
     Case(),
     Case(momentum=0.9),
-    Case(
-        workers=2, local_steps=2, iterations=11_000, momentum=0.25
-    ),  # so long that the remark's gamma is below the limit
+    # so long that the remark's gamma is below the limit
+    Case(workers=2, local_steps=2, iterations=11_000, momentum=0.25),
 )
 
 
