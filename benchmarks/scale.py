@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import orlomo
-from orlomo.tasks.digits import classification_loss
+from orlomo.tasks.task import classification_loss
 
 
 def schedule() -> float:

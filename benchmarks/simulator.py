@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import orlomo
-from orlomo.tasks.digits import classification_loss
+from orlomo.tasks.task import classification_loss
 
 WORKERS, LOCAL_STEPS, REPORTS, BATCH, IMAGES = 8, 2, 32, 64, 64
 

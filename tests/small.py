@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,9 +14,23 @@ from torch import Tensor, nn
 
 import orlomo
 from orlomo.methods import METHODS
-from orlomo.tasks.digits import classification_loss
+from orlomo.tasks.task import classification_loss
 
 NAMES = sorted(METHODS)
+
+
+def run_cli(
+    *arguments: object, folder: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`orlomo ...` in a process of its own, as a user runs it."""
+    return subprocess.run(
+        [sys.executable, "-m", "orlomo.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=110,
+        env={**os.environ, **(environment or {})},
+    )
 
 
 def settings(name: str, **more: Any) -> orlomo.Method:

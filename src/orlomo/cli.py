@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import orlomo
 from orlomo.data import command as data_command
 from orlomo.errors import ConfigError, Interrupted, OrlomoError, unknown_name
+from orlomo.reproduce import command as reproducing
 
 METHOD_FLAGS = {
     "learning_rate": (float, "local learning rate (gamma)"),
@@ -32,6 +33,9 @@ RUN_FLAGS = {
     "engine": (str, "what runs the workers: simulated"),
     "device": (str, "where the models are: cpu, cuda"),
     "batch_size": (int, "in place of the task's own"),
+    "samples": (int, "use only this many training samples"),
+    "held_out": (float, "test on this share of the training samples: for choosing settings"),
+    "compile": (str, "torch.compile: auto (where it pays for itself), on, off"),
     "evaluate_every": (float, "epochs between evaluations"),
     "checkpoint_seconds": (float, "seconds between checkpoints"),
 }
@@ -118,6 +122,8 @@ def parser() -> Parser:
         _common(command)
         command.set_defaults(call=call)
 
+    reproducing.add(commands)
+
     tracing = commands.add_parser("trace", help="lay down a schedule alone, without a task, as CSV", allow_abbrev=False)
     tracing.add_argument("--method", default="orlomo")
     tracing.add_argument("--workers", type=int, default=16)
@@ -187,7 +193,7 @@ def _train(options: argparse.Namespace) -> int:
         method = {**kept, **flags, "name": options.method}
     settings = config.from_table({**table, "method": method}, options.task)
     with TerminalProgress(options.quiet) as progress:
-        run = start(settings, options.out, jobs=options.jobs, progress=progress)
+        run = start(settings, options.out, jobs=options.jobs, progress=progress, warn=_warn)
     return _print_run(run, options.json)
 
 
@@ -314,14 +320,14 @@ def _methods(options: argparse.Namespace) -> int:
 def _tasks(options: argparse.Namespace) -> int:
     from orlomo.tasks import TASKS
 
-    made = {name: make() for name, make in TASKS.items()}
-    facts = {
-        name: (
-            (TASKS[name].__doc__ or "").strip().splitlines()[0],
-            f"{task.size} samples, batch {task.batch_size}, {task.initial_params(0).numel()} parameters",
-        )
-        for name, task in made.items()
-    }
+    facts = {}
+    for name, make in TASKS.items():
+        try:
+            task = make()
+            size = f"{task.size} samples, batch {task.batch_size}, {task.initial_params(0).numel()} parameters"
+        except ConfigError as error:
+            size = str(error)
+        facts[name] = ((make.__doc__ or "").strip().splitlines()[0], size)
     return _list(facts, options.json, "size")
 
 

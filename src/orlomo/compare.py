@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 from collections.abc import Callable
@@ -10,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orlomo.config import RunConfig, to_table
+from orlomo.config import RunConfig, same_run
 from orlomo.errors import ConfigError, Diverged, RunFolderError
 from orlomo.methods import METHODS
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.report.plot import accuracy_plot
 from orlomo.report.progress import TerminalProgress
-from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan
+from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
 from orlomo.train import resume, start
 
 
@@ -68,8 +67,8 @@ def _run(
 ) -> Run | None:
     try:
         if not (folder / "config.toml").exists():
-            return start(config, folder, jobs=jobs, progress=progress)
-        if to_table(Run(folder).config) != to_table(config):
+            return start(config, folder, jobs=jobs, progress=progress, warn=warn)
+        if not same_run(Run(folder).config, config):
             raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
         return resume(folder, jobs=jobs, progress=progress, warn=warn)
     except Diverged as error:
@@ -92,16 +91,9 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
         write_atomically(path, lambda temporary, content=content: write_text(temporary, content))  # type: ignore[misc]
         result.files.append(path)
     path = folder / "comparison.csv"
-    write_atomically(path, lambda temporary: _write_csv(temporary, table))
+    write_atomically(path, lambda temporary: write_rows(temporary, table))
     result.files.append(path)
     return result
-
-
-def _write_csv(path: Path, table: list[Row]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Row)])
-        writer.writeheader()
-        writer.writerows(dataclasses.asdict(row) for row in table)
 
 
 def check_methods(names: list[str]) -> None:

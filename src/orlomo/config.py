@@ -18,6 +18,7 @@ from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.methods import METHODS, Method, method
 
 ENGINES = ("simulated",)
+COMPILE = ("auto", "on", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class RunConfig:
         engine: what runs the workers.
         device: where the models are.
         batch_size: in place of the task's own.
+        samples: use only this many of the training samples, always the same.
+        held_out: test on this share of the training samples, which are then not trained on: for choosing settings.
+        compile: `on`, `off`, or `auto`: where it pays for itself. A run's folder records which it was.
         evaluate_every: epochs between evaluations.
         checkpoint_seconds: real seconds between checkpoints.
     """
@@ -47,6 +51,9 @@ class RunConfig:
     engine: str = "simulated"
     device: str = "cpu"
     batch_size: int | None = None
+    samples: int | None = None
+    held_out: float = 0.0
+    compile: str = "auto"
     evaluate_every: float = 1.0
     checkpoint_seconds: float = 30.0
 
@@ -62,6 +69,10 @@ class RunConfig:
         require(
             self.batch_size is None or self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}"
         )
+        require(self.samples is None or self.samples >= 1, f"samples must be at least 1, not {self.samples}")
+        require(0 <= self.held_out < 1, f"held_out must be from 0 to below 1, not {self.held_out}")
+        if self.compile not in COMPILE:
+            raise unknown_name("choice of compile", self.compile, COMPILE)
         often = 1e-6 <= self.evaluate_every < math.inf
         require(often, f"evaluate_every must be at least a millionth of an epoch, not {self.evaluate_every}")
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
@@ -94,6 +105,13 @@ def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
     return typing.cast(
         RunConfig, _build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where)
     )
+
+
+def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
+    """Whether a stored run is the wanted one; it may have decided what was left to it."""
+    if wanted.compile == "auto":
+        stored = dataclasses.replace(stored, compile="auto")
+    return to_table(stored) == to_table(wanted)
 
 
 def read(path: Path) -> dict[str, Any]:

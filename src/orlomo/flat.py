@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
 import torch
 from torch import Tensor, nn
 
 from orlomo.errors import ConfigError
+
+Forward: TypeAlias = Callable[..., Any]
 
 
 class FlatModule:
@@ -29,6 +35,7 @@ class FlatModule:
         if len(kinds) > 1:
             raise ConfigError(f"the model's parameters must share one dtype and device, not {sorted(map(str, kinds))}")
         self.module = module
+        self._eager_forward: Forward = module.forward
         total = sum(p.numel() for p in trainable)
         first = trainable[0]
         self.params = torch.empty(total, dtype=first.dtype, device=first.device)
@@ -50,6 +57,29 @@ class FlatModule:
             for owner in module.modules()
             for name, buffer in owner.named_buffers(recurse=False)
         ]
+
+    def compile(self) -> None:
+        """Compile the module's forward pass (and with it the backward pass) when it is first used.
+
+        One version a shape of input, for training and for evaluation: shapes are few here.
+        """
+        self.module.forward = torch.compile(self._eager_forward, dynamic=False)
+
+    @contextmanager
+    def forward_as(self, wrap: Callable[[Forward], Forward]) -> Iterator[None]:
+        """Within, the module's forward pass is `wrap` of what it is."""
+        before = self.module.forward
+        self.module.forward = wrap(before)
+        try:
+            yield
+        finally:
+            self.module.forward = before
+
+    @contextmanager
+    def eager(self) -> Iterator[None]:
+        """Within, the forward pass is as written, not compiled."""
+        with self.forward_as(lambda _: self._eager_forward):
+            yield
 
     def backward(self, loss: Tensor) -> Tensor:
         """Compute the gradient of a loss; returns the vector `gradients`.

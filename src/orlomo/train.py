@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from orlomo import tasks
+from orlomo import compiling, tasks
 from orlomo.cluster import Cluster, Schedule, cluster
 from orlomo.config import RunConfig
 from orlomo.engines import replay as replaying
@@ -22,6 +22,7 @@ from orlomo.methods import Method, method
 from orlomo.records.run import Run, RunRecorder, create_folder, resume_command
 from orlomo.tasks import Task
 from orlomo.tasks.evaluation import load_trained
+from orlomo.tasks.task import subset
 
 Warn = Callable[[str], None]
 
@@ -39,6 +40,9 @@ def train(
     out: Path | str | None = None,
     device: str = "cpu",
     batch_size: int | None = None,
+    samples: int | None = None,
+    held_out: float = 0.0,
+    compile: str = "auto",
     evaluate_every: float = 1.0,
     checkpoint_seconds: float = 30.0,
     progress: Progress | None = None,
@@ -57,6 +61,9 @@ def train(
         out: the run folder; None: a new one under `runs/`.
         device: where the models are.
         batch_size: in place of the task's own.
+        samples: use only this many training samples.
+        held_out: test on this share of the training samples instead of the test data: for choosing settings.
+        compile: `on`, `off` or `auto`: compile the model (torch.compile) where it pays for itself.
         evaluate_every: epochs between evaluations.
         checkpoint_seconds: real seconds between checkpoints.
         progress: told about reports and evaluations as they come.
@@ -78,6 +85,9 @@ def train(
         seed=seed,
         device=device,
         batch_size=batch_size,
+        samples=samples,
+        held_out=float(held_out),
+        compile=compile,
         evaluate_every=float(evaluate_every),
         checkpoint_seconds=float(checkpoint_seconds),
     )
@@ -91,11 +101,13 @@ def start(
     task: Task | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    warn: Warn = print,
 ) -> Run:
     """Begin a new run of this config in a new folder."""
     made = _task(config, task)
     _check_device(config.device)
     schedule = _plan(config, made)  # before there is a folder: a mistake leaves nothing behind
+    config, made = _decide_compile(config, made, schedule, warn)
     cores = _jobs(jobs)
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
@@ -120,7 +132,9 @@ def resume(
         return run
     _check_device(run.config.device)
     made = _task_of(run, task)
-    return _execute(run, made, _plan(run.config, made), _jobs(jobs), progress)
+    schedule = _plan(run.config, made)
+    _, made = _decide_compile(run.config, made, schedule, warn)
+    return _execute(run, made, schedule, _jobs(jobs), progress)
 
 
 def replay(
@@ -133,8 +147,10 @@ def replay(
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit."""
     run = Run(folder, warn)
+    made = _task_of(run, task)
+    _, made = _decide_compile(run.config, made, None, warn)
     with one_thread():
-        return replaying.replay(run, _task_of(run, task), jobs=_jobs(jobs), progress=progress)
+        return replaying.replay(run, made, jobs=_jobs(jobs), progress=progress)
 
 
 def load(folder: Path | str) -> Run:
@@ -186,9 +202,17 @@ def _task_of(run: Run, given: Task | None) -> Task:
 
 
 def _task(config: RunConfig, given: Task | None) -> Task:
-    if given is None:
-        return tasks.task(config.task, config.batch_size)
-    return given if config.batch_size is None else dataclasses.replace(given, batch_size=config.batch_size)
+    made = tasks.task(config.task) if given is None else given
+    if config.batch_size is not None:
+        made = dataclasses.replace(made, batch_size=config.batch_size)
+    return subset(made, config.samples, config.held_out)
+
+
+def _decide_compile(config: RunConfig, task: Task, schedule: Schedule | None, warn: Warn) -> tuple[RunConfig, Task]:
+    """The config and the task with compiling decided on; `auto` needs the schedule for the run's length."""
+    steps = 0 if schedule is None else int(schedule.reports.sum()) * config.method.local_steps
+    choice = compiling.decide(config.compile, task, steps, config.device, warn)
+    return dataclasses.replace(config, compile=choice), dataclasses.replace(task, compile=choice == "on")
 
 
 def _plan(config: RunConfig, task: Task) -> Schedule:

@@ -10,6 +10,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
+from orlomo.compiling import prepare
 from orlomo.methods import Assignment, Method, Report
 from orlomo.seeds import derive, isolated, seed_global, seed_torch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
@@ -23,6 +24,9 @@ class RoundRunner:
         self.task = task
         self.seed = seed
         self.flat = task.build(seed, device)
+        if task.compile:
+            prepare()
+            self.flat.compile()
         self.rule = method.worker(self.flat.params)
         self._seeds_data = as_tensors(task.train_data) is None
 

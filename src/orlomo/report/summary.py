@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,6 +165,14 @@ def markdown_table(table: list[Row]) -> str:
     lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 1)]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in table]
     return "\n".join(lines) + "\n"
+
+
+def write_rows(path: Path, rows: Sequence[Any]) -> None:
+    """Dataclasses of one kind as a CSV file."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(rows[0])])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
 
 
 def without_nan(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What the paper states, measured again: theorem, delays, speed-up."""
+"""The paper's experiments by one command: `orlomo reproduce NAME`."""

@@ -11,11 +11,22 @@ from pathlib import Path
 from types import ModuleType
 
 from orlomo.errors import ConfigError, unknown_name
+from orlomo.tasks import images
 from orlomo.tasks.digits import digits
 from orlomo.tasks.task import Task
 from orlomo.tasks.theory import nonconvex, quadratic
 
-TASKS: dict[str, Callable[[], Task]] = {"digits": digits, "quadratic": quadratic, "nonconvex": nonconvex}
+TASKS: dict[str, Callable[[], Task]] = {
+    "digits": digits,
+    "fashion-mnist": images.fashion_mnist,
+    "cifar10-resnet20": images.cifar10_resnet20,
+    "cifar100-resnet20": images.cifar100_resnet20,
+    "cifar10-squeezenet": images.cifar10_squeezenet,
+    "cifar100-squeezenet": images.cifar100_squeezenet,
+    "tiny-imagenet-resnet32": images.tiny_imagenet_resnet32,
+    "quadratic": quadratic,
+    "nonconvex": nonconvex,
+}
 """Every built-in task by its name on the command line."""
 
 

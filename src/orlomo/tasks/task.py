@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -10,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset, default_collate
+from torch.nn import functional
+from torch.utils.data import Subset, TensorDataset, default_collate
 
 from orlomo.errors import require, unknown_name
 from orlomo.flat import FlatModule
@@ -50,6 +52,12 @@ def count_correct(model: nn.Module, batch: Batch) -> Tensor | None:
     return right.sum()
 
 
+def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """Cross entropy of a batch (inputs, labels)."""
+    inputs, labels = batch
+    return functional.cross_entropy(model(inputs), labels)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What is to be learnt.
@@ -65,6 +73,7 @@ class Task:
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
         buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
+        compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
         name: for tables and run folders.
         facts: known constants (the smoothness L, the noise sigma, the minimum), for theory.
 
@@ -84,6 +93,7 @@ class Task:
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
     buffers: str = "recalibrate"
+    compile: bool = False
     name: str = "custom"
     facts: dict[str, float] = field(default_factory=dict)
 
@@ -138,6 +148,40 @@ class Task:
         skipped = begin % size
         stream = np.concatenate(orders)[skipped : skipped + end - begin]
         return [stream[step * count : (step + 1) * count] for step in range(local_steps)]
+
+
+def subset(task: Task, samples: int | None = None, held_out: float = 0.0) -> Task:
+    """The task on some of its training samples; `held_out` of them become the test set.
+
+    Which ones is the same in every run, whatever its seed.
+
+    >>> from orlomo.tasks import task
+    >>> part = subset(task("digits"), samples=1000, held_out=0.1)
+    >>> part.size, data_size(part.test_data)
+    (900, 100)
+    """
+    if samples is None and not held_out:
+        return task
+    count = task.size if samples is None else samples
+    require(count <= task.size, f"samples is {count}, but {task.name} has only {task.size} training samples")
+    chosen = generator(0, "subset").permutation(task.size)[:count]
+    tested = round(held_out * count)
+    require(
+        not held_out or 1 <= tested < count, f"held_out={held_out} of {count} samples leaves nothing to test or train"
+    )
+    train, test = chosen[tested:], chosen[:tested]
+    test_data = select(task.train_data, test) if held_out else task.test_data
+    return dataclasses.replace(task, train_data=select(task.train_data, train), test_data=test_data)
+
+
+def select(data: Data, indices: NDArray[np.int64]) -> Data:
+    """These samples of a data set, as a data set."""
+    tensors = as_tensors(data)
+    if tensors is None:
+        samples: Any = data
+        return Subset(samples, indices.tolist())
+    index = torch.from_numpy(np.sort(indices))
+    return tuple(part[index] for part in tensors) if not isinstance(data, Tensor) else data[index]
 
 
 def checked_data(data: Any, name: str) -> Data:

@@ -1,0 +1,56 @@
+"""What a reader must know beside the numbers: what was scaled, with which settings, and how each column is meant."""
+
+from __future__ import annotations
+
+from orlomo.reproduce.experiment import Experiment
+from orlomo.reproduce.plan import FEWEST_GROUPS, Scale
+from orlomo.reproduce.progress import duration
+from orlomo.reproduce.table import Line
+
+
+def caption(experiment: Experiment, scale: Scale, rates: dict[str, float], table: list[Line], seeds: int) -> str:
+    """A list in Markdown."""
+    recipe = experiment.recipe
+    points = []
+    epochs = sorted({line.epochs for line in table})
+    if scale.epochs != 1:
+        shown = " or ".join(f"{value:g}" for value in epochs)
+        points.append(
+            f"Scaled: {shown} epochs in place of {recipe.epochs:g} (scale {scale.epochs}); the learning rate drops at "
+            "the same fractions of the run."
+        )
+    if scale.images is not None:
+        points.append(f"Scaled: {scale.images} training images in place of all.")
+    smaller = sorted({line.batch_size for line in table} - {recipe.batch_size})
+    if smaller:
+        shown = " or ".join(map(str, smaller))
+        points.append(
+            f"Scaled: batch {shown} in place of {recipe.batch_size} where fewer than {FEWEST_GROUPS} groups (T/K) "
+            "would have been left."
+        )
+    few = [line for line in table if line.groups < FEWEST_GROUPS]
+    if few:
+        points.append(f"Some rows have only {min(line.groups for line in few):.0f} groups: too few to show the method.")
+    if seeds != experiment.seeds:
+        points.append(f"Scaled: {seeds} seed{'s' if seeds > 1 else ''} in place of {experiment.seeds}.")
+    if not points:
+        points.append("Nothing was scaled: the paper's recipe in full.")
+    used = ", ".join(f"{method} {rate:g}" for method, rate in rates.items())
+    points.append(
+        f"Learning rates: {used} (the paper gives none; chosen on held-out training images, see the experiment). "
+        f"Momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g}."
+    )
+    points.append(
+        "Equal gradients: at the end of each run, after the same number of gradients. Equal time: at the virtual time "
+        "at which the first method of the row had finished. Virtual time 1: a local step of a fast worker. "
+        "Speed-up: gradients per virtual second against prsgdm."
+    )
+    points.append(
+        "Loss: of the server's parameters on 2,000 fixed training images without augmentation, BatchNorm statistics "
+        "recalibrated."
+    )
+    if experiment.note:
+        points.append(experiment.note)
+    seconds = sum(line.real_seconds * (line.runs - line.diverged) for line in table if line.diverged < line.runs)
+    points.append(f"Real time of all runs, one after another: {duration(seconds)}.")
+    return "\n".join(f"- {point}" for point in points) + "\n"

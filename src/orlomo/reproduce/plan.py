@@ -1,0 +1,148 @@
+"""Which runs an experiment needs, at the scale asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from orlomo.compare import settings_for
+from orlomo.config import RunConfig, from_table
+from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
+from orlomo.tasks.task import Task
+
+FEWEST_GROUPS = 40
+"""Momentum needs this many groups (T/K) to show what it does; rather than going below, the batch is made smaller."""
+
+SMALLEST_BATCH = 8
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is asked for in place of the paper's full experiment."""
+
+    epochs: Fraction = Fraction(1)
+    images: int | None = None
+    seeds: int | None = None
+    methods: tuple[str, ...] | None = None
+    rows: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For a folder: runs of different scales do not meet."""
+        parts = ["full" if self.epochs == 1 else f"scale-{self.epochs.numerator}-{self.epochs.denominator}"]
+        return "-".join(parts + ([f"{self.images}-images"] if self.images else []))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    row: Row
+    method: str
+    seed: int
+    config: RunConfig
+    folder: Path
+    steps: int  # local steps in all: what it costs
+
+
+def scale_of(text: str) -> Fraction:
+    """A scale such as 1/16 or 0.5.
+
+    >>> scale_of("1/16")
+    Fraction(1, 16)
+    """
+    try:
+        scale = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ConfigError(f"--scale must be a number such as 1/16, not {text}") from None
+    require(0 < scale <= 1, f"--scale must be above 0 and at most 1, not {text}")
+    return scale
+
+
+def cells(
+    experiment: Experiment, scale: Scale, tasks: dict[str, Task], rates: dict[str, float], folder: Path, device: str
+) -> list[Cell]:
+    """The runs, seed by seed, so that a whole table of one seed comes first."""
+    methods = scale.methods or experiment.methods
+    for method in methods:
+        if method not in rates:
+            raise unknown_name(f"method of {experiment.name}", method, experiment.methods)
+    seeds = experiment.seeds if scale.seeds is None else scale.seeds
+    require(seeds >= 1, f"--seeds must be at least 1, not {seeds}")
+    return [
+        _cell(experiment, scale, row, method, seed, rates[method], tasks[row.task], folder, device)
+        for seed in range(seeds)
+        for row in choose_rows(experiment.rows, list(scale.rows))
+        for method in methods
+    ]
+
+
+def _cell(
+    experiment: Experiment,
+    scale: Scale,
+    row: Row,
+    method: str,
+    seed: int,
+    rate: float,
+    task: Task,
+    folder: Path,
+    device: str,
+) -> Cell:
+    size = task.size if scale.images is None else min(scale.images, task.size)
+    recipe = scaled(experiment.recipe, scale.epochs, row, size)
+    config = run_config(experiment, row, method, recipe, rate, seed, device)
+    if size < task.size:
+        config = dataclasses.replace(config, samples=size)
+    place = folder / row.name / f"{method}-lr{rate:g}-seed{seed}"
+    return Cell(row, method, seed, config, place, math.ceil(recipe.epochs * size / recipe.batch_size))
+
+
+def scaled(recipe: Recipe, scale: Fraction, row: Row, size: int) -> Recipe:
+    """The recipe with fewer epochs, the drops at the same fractions, and a batch small enough for enough groups.
+
+    >>> recipe = Recipe(160, (80, 120), 64, 0.9, 0.001)
+    >>> scaled(recipe, Fraction(1, 20), Row("", "", 8, 32), 50_000)
+    Recipe(epochs=8.0, drops=(4.0, 6.0), batch_size=32, momentum=0.9, weight_decay=0.001)
+    """
+    epochs = float(recipe.epochs * scale)
+    drops = tuple(float(drop * scale) for drop in recipe.drops)
+    batch = recipe.batch_size
+    while groups(epochs, size, batch, row) < FEWEST_GROUPS and batch // 2 >= SMALLEST_BATCH:
+        batch //= 2
+    return dataclasses.replace(recipe, epochs=epochs, drops=drops, batch_size=batch)
+
+
+def groups(epochs: float, size: float, batch_size: int, row: Row) -> float:
+    """T/K: how often the server's momentum is applied."""
+    return epochs * size / (batch_size * row.local_steps * row.workers)
+
+
+def run_config(
+    experiment: Experiment, row: Row, method: str, recipe: Recipe, rate: float, seed: int, device: str
+) -> RunConfig:
+    """One run's config."""
+    if row.scenario not in experiment.scenarios:
+        raise unknown_name(f"scenario of {experiment.name}", row.scenario, experiment.scenarios)
+    settings = {
+        "learning_rate": rate,
+        "momentum": recipe.momentum,
+        "local_steps": row.local_steps,
+        "weight_decay": recipe.weight_decay,
+        "schedule": "step:" + ",".join(f"{drop:g}" for drop in recipe.drops) if recipe.drops else "constant",
+    }
+    table = {
+        "task": row.task,
+        "cluster": experiment.scenarios[row.scenario],
+        "workers": row.workers,
+        "epochs": recipe.epochs,
+        "batch_size": recipe.batch_size,
+        "seed": seed,
+        "device": device,
+        "evaluate_every": max(min(1.0, recipe.epochs / 8), recipe.epochs / 40),  # enough points for a curve
+        "method": {"name": method, **settings_for(method, settings)},
+    }
+    return from_table(table, experiment.name)

@@ -1,0 +1,200 @@
+"""Run many cells, several at once, each in a process of its own; stop and go on at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from orlomo.config import same_run
+from orlomo.engines.pool import one_thread
+from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
+from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.records.run import Run
+from orlomo.reproduce.plan import Cell
+from orlomo.reproduce.progress import CellProgress
+from orlomo.tasks.task import Task
+from orlomo.train import resume, start
+
+DIVERGED = "diverged.txt"
+"""Beside a run that diverged, what it said: it would only diverge again."""
+
+
+def run_cells(
+    cells: list[Cell], tasks: dict[str, Task], jobs: int, progress: CellProgress, warn: Callable[[str], None]
+) -> dict[Cell, Run | None]:
+    """Every cell's finished run; None for those that diverged. A signal saves the runs at work: `Interrupted`."""
+    waiting = [cell for cell in cells if not is_done(cell)]
+    progress.begin(cells, waiting)
+    each = max(1, jobs // max(1, len(waiting)))  # fewer runs than cores: several cores a run
+    active: dict[Connection, _Active] = {}
+    with _stoppable() as stopped, one_thread():
+        while (waiting and not stopped) or active:
+            while waiting and not stopped and len(active) < jobs:
+                cell = waiting.pop(0)
+                pipe, process = _launch(cell, tasks[cell.row.task], each, [*active])
+                active[pipe] = _Active(cell, process)
+            for ready in multiprocessing.connection.wait(list(active), timeout=0.5):
+                _listen(cast(Connection, ready), active, progress, warn, stopped)
+            if stopped:
+                for running in active.values():
+                    running.stop()
+    if stopped:
+        if stopped.error is not None:
+            raise stopped.error
+        raise Interrupted(f"stopped by {signal.Signals(stopped.number).name}; saved", stopped.number)
+    return {cell: None if (cell.folder / DIVERGED).exists() else Run(cell.folder) for cell in cells}
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether this very run is there, finished or diverged; another run in its place is an error."""
+    if not (cell.folder / "config.toml").exists():
+        return (cell.folder / DIVERGED).exists()
+    run = Run(cell.folder)
+    if not same_run(run.config, cell.config):
+        raise RunFolderError(f"{cell.folder} holds a run with other settings: choose another --out")
+    return run.finished or (cell.folder / DIVERGED).exists()
+
+
+@dataclass
+class _Stopped:
+    """Whether to stop, and why: a signal's number, or a run's error."""
+
+    number: int = 0
+    error: OrlomoError | None = None
+
+    def __bool__(self) -> bool:
+        return self.number != 0 or self.error is not None
+
+
+@dataclass
+class _Active:
+    cell: Cell
+    process: Any
+    told: bool = field(default=False)
+
+    def stop(self) -> None:
+        """Ask it to save and end, once."""
+        if not self.told:
+            self.told = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[_Stopped]:
+    stopped = _Stopped()
+
+    def handle(number: int, frame: object) -> None:
+        stopped.number = stopped.number or number
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _launch(cell: Cell, task: Task, jobs: int, others: list[Connection]) -> tuple[Connection, Any]:
+    context: Any = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(cell, task, jobs, theirs, [*others, ours]))
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _listen(
+    pipe: Connection,
+    active: dict[Connection, _Active],
+    progress: CellProgress,
+    warn: Callable[[str], None],
+    stopped: _Stopped,
+) -> None:
+    """Take one message of a run: ("report", ...) or ("evaluation", ...) for a person, ("warning", text),
+    ("failed", text); a closed pipe is its end."""
+    cell = active[pipe].cell
+    try:
+        kind, *rest = pipe.recv()
+    except (EOFError, OSError):
+        process = active.pop(pipe).process
+        process.join()
+        pipe.close()
+        if is_done(cell):
+            progress.done(cell)
+        elif not stopped:
+            stopped.error = OrlomoError(f"{cell.folder}: the run ended with exit code {process.exitcode}")
+        return
+    if kind == "warning":
+        warn(f"{cell.folder.name}: {rest[0]}")
+    elif kind == "failed":
+        stopped.error = stopped.error or OrlomoError(rest[0])
+    elif kind == "report":
+        progress.report(cell, *rest)
+    else:
+        progress.evaluation(cell, *rest)
+
+
+class _Teller:
+    """A run's progress, told through a pipe; where nobody listens any more the run saves and ends."""
+
+    def __init__(self, pipe: Connection):
+        self._pipe = pipe
+
+    def tell(self, *message: Any) -> None:
+        try:
+            self._pipe.send(message)
+        except OSError:
+            signal.raise_signal(signal.SIGTERM)
+
+    def report(self, done: int, total: int, loss: float) -> None:
+        self.tell("report", done, total, loss)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        self.tell("evaluation", row["test_accuracy"])
+
+
+def _work(cell: Cell, task: Task, jobs: int, pipe: Connection, others: list[Connection]) -> NoReturn:
+    """One run in its own process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; outside a run, too
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in others:
+        other.close()
+    teller = _Teller(pipe)
+
+    def warn(text: str) -> None:
+        teller.tell("warning", text)
+
+    code = 0
+    try:
+        if (cell.folder / "config.toml").exists():
+            resume(cell.folder, task=task, jobs=jobs, progress=teller, warn=warn)
+        else:
+            start(cell.config, cell.folder, task=task, jobs=jobs, progress=teller, warn=warn)
+    except Diverged as error:
+        _note(cell.folder, str(error))
+        warn(str(error))
+    except Interrupted as stop:
+        code = 128 + stop.signal_number
+    except OrlomoError as error:
+        teller.tell("failed", f"{cell.folder}: {error}")
+        code = 2
+    except BaseException:
+        teller.tell("failed", f"{cell.folder}: {traceback.format_exc()}")
+        code = 1
+    pipe.close()
+    os._exit(code)
+
+
+def _note(folder: Path, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / DIVERGED, lambda path: write_text(path, text + "\n"))

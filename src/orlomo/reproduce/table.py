@@ -1,0 +1,179 @@
+"""A finished experiment as tables: ours beside the paper's, at equal numbers of gradients and at equal virtual time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from orlomo.records.run import Run
+from orlomo.reproduce.experiment import Row
+from orlomo.reproduce.plan import Cell, groups
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method in one row of the experiment: means over the seeds, and the spread (sample standard deviation).
+
+    Accuracies in percent. `accuracy_at_equal_time`: at the virtual time at which the first method of the row was done.
+    """
+
+    task: str
+    scenario: str
+    workers: int
+    local_steps: int
+    method: str
+    runs: int
+    diverged: int
+    epochs: float
+    batch_size: int
+    groups: float
+    learning_rate: float
+    paper_accuracy: float
+    paper_accuracy_spread: float
+    accuracy: float
+    accuracy_spread: float
+    accuracy_at_equal_time: float
+    paper_loss: float
+    paper_loss_spread: float
+    loss: float
+    loss_spread: float
+    virtual_seconds: float
+    speed_up: float
+    max_delay: int
+    real_seconds: float
+
+
+def lines(results: dict[Cell, Run | None]) -> list[Line]:
+    """A line for every row and method."""
+    table = []
+    for row in dict.fromkeys(cell.row for cell in results):
+        by_method: dict[str, list[tuple[Cell, Run | None]]] = {}
+        for cell, run in results.items():
+            if cell.row == row:
+                by_method.setdefault(cell.method, []).append((cell, run))
+        table += _row_lines(row, by_method)
+    return table
+
+
+def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) -> list[Line]:
+    whole = {method: [run for _, run in pairs if run is not None] for method, pairs in by_method.items()}
+    ends = [_mean(runs, "virtual_seconds") for runs in whole.values() if runs]
+    first_end = min(ends, default=math.nan)
+    base = _pace(whole.get("prsgdm", []))
+    table = []
+    for method, pairs in by_method.items():
+        cell, runs = pairs[0][0], whole[method]
+        config = cell.config
+        batch = config.batch_size or 0
+        size = config.samples or (runs[0].metrics["samples"][-1] / runs[0].metrics["epoch"][-1] if runs else math.nan)
+        paper_accuracy = row.paper.get("accuracy", {}).get(method, (math.nan, math.nan))
+        paper_loss = row.paper.get("loss", {}).get(method, (math.nan, math.nan))
+        table.append(
+            Line(
+                row.task,
+                row.scenario,
+                row.workers,
+                row.local_steps,
+                method,
+                runs=len(pairs),
+                diverged=len(pairs) - len(runs),
+                epochs=config.epochs,
+                batch_size=batch,
+                groups=groups(config.epochs, float(size), batch, row),
+                learning_rate=config.method.learning_rate,
+                paper_accuracy=paper_accuracy[0],
+                paper_accuracy_spread=paper_accuracy[1],
+                accuracy=100 * _mean(runs, "test_accuracy"),
+                accuracy_spread=100 * _spread(runs, "test_accuracy"),
+                accuracy_at_equal_time=100 * _mean_at(runs, "test_accuracy", first_end),
+                paper_loss=paper_loss[0],
+                paper_loss_spread=paper_loss[1],
+                loss=_mean(runs, "train_loss"),
+                loss_spread=_spread(runs, "train_loss"),
+                virtual_seconds=_mean(runs, "virtual_seconds"),
+                speed_up=_pace(runs) / base,
+                max_delay=max((_max_delay(run) for run in runs), default=0),
+                real_seconds=_mean(runs, "real_seconds"),
+            )
+        )
+    return table
+
+
+def _last(runs: list[Run], column: str) -> list[float]:
+    return [float(run.metrics[column][-1]) for run in runs]
+
+
+def _mean(runs: list[Run], column: str) -> float:
+    return float(np.mean(_last(runs, column))) if runs else math.nan
+
+
+def _spread(runs: list[Run], column: str) -> float:
+    return float(np.std(_last(runs, column), ddof=1)) if len(runs) > 1 else math.nan
+
+
+def _mean_at(runs: list[Run], column: str, time: float) -> float:
+    """The mean of the runs' curves at a virtual time, between evaluations by a straight line."""
+    values = [
+        float(np.interp(time, run.metrics["virtual_seconds"].astype(float), run.metrics[column].astype(float)))
+        for run in runs
+    ]
+    return float(np.mean(values)) if values else math.nan
+
+
+def _pace(runs: list[Run]) -> float:
+    """Epochs per virtual second."""
+    return _mean(runs, "epoch") / _mean(runs, "virtual_seconds") if runs else math.nan
+
+
+def _max_delay(run: Run) -> int:
+    events = run.events
+    return int(events["delay"][events["kind"] == "report"].max())
+
+
+HEADINGS = (
+    "row",
+    "method",
+    "paper's accuracy",
+    "accuracy, equal gradients",
+    "accuracy, equal time",
+    "paper's loss",
+    "loss",
+    "virtual time",
+    "speed-up",
+    "max delay",
+)
+
+
+def markdown(table: list[Line]) -> str:
+    """The table for a document; columns of the paper's numbers are left out where it has none."""
+    drawn = [HEADINGS, *(_cells(line) for line in table)]
+    kept = [place for place in range(len(HEADINGS)) if any(row[place] not in ("", "-") for row in drawn[1:])]
+    rows = ["| " + " | ".join(row[place] for place in kept) + " |" for row in drawn]
+    rule = "|" + "".join("---|" if place < 2 else "---:|" for place in kept)
+    return "\n".join([rows[0], rule, *rows[1:]]) + "\n"
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    accuracy = _with_spread(line.accuracy, line.accuracy_spread)
+    if line.diverged:
+        accuracy = f"{line.diverged} of {line.runs} diverged" + (f"; {accuracy}" if line.diverged < line.runs else "")
+    return (
+        f"{line.task} {line.scenario} K={line.workers} S={line.local_steps}",
+        line.method,
+        _with_spread(line.paper_accuracy, line.paper_accuracy_spread),
+        accuracy,
+        _with_spread(line.accuracy_at_equal_time, math.nan),
+        _with_spread(line.paper_loss, line.paper_loss_spread),
+        _with_spread(line.loss, line.loss_spread, 3),
+        "-" if math.isnan(line.virtual_seconds) else f"{line.virtual_seconds:.0f}",
+        "-" if math.isnan(line.speed_up) else f"{line.speed_up:.2f}x",
+        str(line.max_delay) if line.diverged < line.runs else "-",
+    )
+
+
+def _with_spread(mean: float, spread: float, digits: int = 2) -> str:
+    if math.isnan(mean):
+        return "-"
+    return f"{mean:.{digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{digits}f}")

@@ -1,0 +1,85 @@
+"""Choosing learning rates: a grid a method, one short run each, judged on training samples held out from training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import tomli_w
+
+from orlomo.config import read
+from orlomo.errors import require
+from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.records.run import Run
+from orlomo.reproduce.experiment import Experiment
+from orlomo.reproduce.plan import Cell, run_config
+from orlomo.reproduce.progress import CellProgress
+from orlomo.reproduce.runner import run_cells
+from orlomo.tasks.task import Task, subset
+
+FILE = "learning-rates.toml"
+
+
+def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, folder: Path, device: str) -> list[Cell]:
+    """The runs of the grid."""
+    tuning = experiment.tuning
+    share = tuning.epochs / experiment.recipe.epochs
+    recipe = dataclasses.replace(
+        experiment.recipe,
+        epochs=float(tuning.epochs),
+        drops=tuple(drop * share for drop in experiment.recipe.drops),
+        batch_size=tuning.batch_size,
+    )
+    cells = []
+    for method in methods:
+        for rate in experiment.grid[method]:
+            config = run_config(experiment, tuning.row, method, recipe, rate, 0, device)
+            config = dataclasses.replace(config, held_out=tuning.held_out, evaluate_every=float(tuning.epochs))
+            place = folder / "tuning" / tuning.row.task / f"{method}-lr{rate:g}"
+            steps = math.ceil(tuning.epochs * subset(task, None, tuning.held_out).size / tuning.batch_size)
+            cells.append(Cell(tuning.row, method, 0, config, place, steps))
+    return cells
+
+
+def tune(
+    experiment: Experiment,
+    methods: tuple[str, ...],
+    task: Task,
+    folder: Path,
+    *,
+    jobs: int,
+    device: str,
+    progress: CellProgress,
+    warn: Callable[[str], None],
+) -> Path:
+    """Run the grid, choose, and write FILE: the chosen rates, and the accuracy of every one that was tried."""
+    cells = tuning_cells(experiment, methods, task, folder, device)
+    results = run_cells(cells, {experiment.tuning.row.task: task}, jobs, progress, warn)
+    tried: dict[str, dict[str, float]] = {}
+    for cell, run in results.items():
+        tried.setdefault(cell.method, {})[f"{cell.config.method.learning_rate:g}"] = held_out_accuracy(run)
+    chosen = {}
+    for method, accuracies in tried.items():
+        best = max(accuracies, key=lambda rate: (accuracies[rate], -float(rate)))
+        require(accuracies[best] > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
+        chosen[method] = float(best)
+        ordered = [float(rate) for rate in accuracies]
+        if len(ordered) > 2 and float(best) in (min(ordered), max(ordered)):
+            warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
+    text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": tried})
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / FILE, lambda path: write_text(path, text))
+    return folder / FILE
+
+
+def held_out_accuracy(run: Run | None) -> float:
+    """In percent; 0 for a run that diverged."""
+    return 0.0 if run is None else round(100 * float(run.metrics["test_accuracy"][-1]), 2)
+
+
+def rates_for(experiment: Experiment, folder: Path) -> dict[str, float]:
+    """The experiment's learning rates, and over them those that were tuned in this folder."""
+    tuned = read(folder / FILE)["chosen"] if (folder / FILE).is_file() else {}
+    return {**experiment.learning_rates, **tuned}

@@ -1,0 +1,78 @@
+"""Residual networks for small images, as in section 4.2 of He et al., "Deep Residual Learning for Image Recognition"
+(CVPR 2016): three stages of 16, 32 and 64 channels, identity shortcuts without parameters.
+
+ResNet20 has n = 3 blocks a stage, ResNet32 has n = 5; depth = 6 n + 2.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+STAGES = (16, 32, 64)
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions and a shortcut: the identity; where the shape changes, every second pixel and zeros for
+    the new channels (option A of the paper)."""
+
+    def __init__(self, inputs: int, channels: int, stride: int):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.stride = stride
+        self.new_channels = channels - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One block."""
+        out = functional.relu(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(out))
+        if self.new_channels:
+            half = self.new_channels // 2
+            x = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, half, self.new_channels - half))
+        return functional.relu(out + x)
+
+
+class ResNet(nn.Module):
+    """The network: a convolution, three stages of `blocks` blocks, a mean over the picture, a linear layer.
+
+    It works for any picture size, since the last mean is over whatever is left of it.
+
+    >>> sum(p.numel() for p in ResNet(blocks=3, classes=10).parameters())
+    269722
+    """
+
+    def __init__(self, blocks: int, classes: int):
+        super().__init__()
+        self.conv = nn.Conv2d(3, STAGES[0], 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(STAGES[0])
+        layers: list[nn.Module] = []
+        inputs = STAGES[0]
+        for channels in STAGES:
+            for number in range(blocks):
+                layers.append(Block(inputs, channels, stride=2 if number == 0 and channels != STAGES[0] else 1))
+                inputs = channels
+        self.blocks = nn.Sequential(*layers)
+        self.linear = nn.Linear(inputs, classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A score a class."""
+        out = functional.relu(self.norm(self.conv(x)))
+        pooled: Tensor = self.blocks(out).mean(dim=(2, 3))
+        scores: Tensor = self.linear(pooled)
+        return scores
+
+
+def resnet20(classes: int = 10) -> ResNet:
+    """0.27 million parameters."""
+    return ResNet(3, classes)
+
+
+def resnet32(classes: int = 10) -> ResNet:
+    """0.46 million parameters."""
+    return ResNet(5, classes)

@@ -1,0 +1,182 @@
+"""`orlomo reproduce` as a user runs it: real runs, tables beside the paper's numbers, stopped and gone on with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny import TINY, write_tiny
+
+import orlomo
+from small import run_cli
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_scaled_table_beside_the_papers(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    words = ("reproduce", "./tiny.toml", "--scale", "1/2", "--seeds", "2", "--rows", "uneven")
+    done = run_cli(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 runs: 0 done, 4 to do" in done.stderr
+    assert "[4/4]" in done.stderr
+    folder = tmp_path / "runs/reproduce/tiny/scale-1-2"
+    text = (folder / "table.md").read_text()
+    assert "| digits uneven K=2 S=2 | orlomo | 97.25 ± 0.20 |" in text
+    assert "Scaled: 2 epochs in place of 4 (scale 1/2)" in text
+    assert "A note." in text
+    lines = {line["method"]: line for line in rows_of(folder / "table.csv")}
+    accuracies = []
+    for seed in (0, 1):
+        run = orlomo.load(folder / f"digits-uneven-K2-S2/orlomo-lr0.05-seed{seed}")
+        assert run.finished
+        accuracies.append(100 * run.metrics["test_accuracy"][-1])
+    assert float(lines["orlomo"]["accuracy"]) == pytest.approx(np.mean(accuracies))
+    assert float(lines["orlomo"]["accuracy_spread"]) == pytest.approx(np.std(accuracies, ddof=1))
+    assert float(lines["orlomo"]["speed_up"]) > 1.2
+    slow = float(lines["prsgdm"]["accuracy_at_equal_time"])
+    assert slow < float(lines["prsgdm"]["accuracy"])  # its twin had finished when it was half-way
+    for name in ("png", "svg"):
+        assert (folder / f"curves-digits-uneven-K2-S2.{name}").stat().st_size > 10_000
+
+    again = run_cli(*words, "--json", folder=tmp_path)
+    assert "4 runs: 4 done, 0 to do" in again.stderr
+    assert {line["method"] for line in json.loads(again.stdout)["lines"]} == {"prsgdm", "orlomo"}
+
+
+def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
+    write_tiny(tmp_path)
+    done = run_cli("reproduce", "./tiny.toml", "--tune", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "orlomo-lr1e+30: the run diverged" in done.stderr
+    folder = tmp_path / "runs/reproduce/tiny"
+    chosen = tomllib.loads((folder / "learning-rates.toml").read_text())
+    tried = chosen["held_out_accuracy"]["orlomo"]
+    assert tried["1e+30"] == 0
+    assert chosen["chosen"]["orlomo"] == float(max(tried, key=lambda rate: tried[rate]))
+    config = orlomo.load(folder / "tuning/digits/orlomo-lr0.05").config
+    assert (config.held_out, config.epochs) == (0.1, 1)
+    assert config.method.schedule == "step:0.5,0.75"
+    words = ("--scale", "1/4", "--seeds", "1", "--rows", "uneven", "--methods", "prsgdm")
+    run_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
+    rate = chosen["chosen"]["prsgdm"]
+    assert (folder / f"scale-1-4/digits-uneven-K2-S2/prsgdm-lr{rate:g}-seed0").is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_and_gone_on_with_to_the_same_bits(tmp_path: Path, number: signal.Signals) -> None:
+    write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 40\ndrops = [20, 30]"))
+    words = ["reproduce", "./tiny.toml", "--seeds", "1", "--rows", "uneven", "--methods", "orlomo", "--jobs", "1"]
+    command = [sys.executable, "-m", "orlomo.cli", *words, "--out", "stopped"]
+    folder = tmp_path / "stopped/full/digits-uneven-K2-S2/orlomo-lr0.05-seed0"
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (folder / "metrics.csv").exists() or (folder / "metrics.csv").read_text().count("\n") < 4:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert f"saved. Go on with: orlomo {' '.join(words)}" in errors
+    assert not subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout
+    assert not orlomo.load(folder).finished
+    assert run_cli(*words, "--out", "stopped", folder=tmp_path).returncode == 0
+    assert run_cli(*words, "--out", "whole", folder=tmp_path).returncode == 0
+    whole = orlomo.load(tmp_path / "whole/full/digits-uneven-K2-S2/orlomo-lr0.05-seed0")
+    assert orlomo.load(folder).params.equal(whole.params)
+
+
+def test_runs_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 4000\ndrops = [20, 30]"))
+    words = ["reproduce", "./tiny.toml", "--seeds", "1", "--rows", "uneven", "--out", "out"]
+    command = [sys.executable, "-m", "orlomo.cli", *words]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("out/full/*/*/events.csv")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    while subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
+    write_tiny(
+        tmp_path, TINY.replace("[learning_rates.chosen]\nprsgdm = 0.05", "[learning_rates.chosen]\nprsgdm = 1e30")
+    )
+    words = ("reproduce", "./tiny.toml", "--scale", "1/4", "--seeds", "1", "--rows", "uneven")
+    done = run_cli(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 1 diverged" in done.stdout
+    again = run_cli(*words, folder=tmp_path)
+    assert "2 runs: 2 done" in again.stderr
+    assert "1 of 1 diverged" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "unknown experiment 'nothing'"),
+        (["./tiny.toml", "--rows", "K=3"], "--rows K=3 matches no row"),
+        (["./tiny.toml", "--methods", "orlom"], "did you mean 'orlomo'"),
+        (["./tiny.toml", "--scale", "3"], "--scale must be above 0 and at most 1"),
+        (["./tiny.toml", "--seeds", "0"], "--seeds must be at least 1"),
+        (["./tiny.toml", "--jobs", "0"], "--jobs must be at least 1"),
+        (["./tiny.toml", "--images", "0"], "--images must be at least 1"),
+        (["./missing.toml"], "cannot read missing.toml"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:
+    write_tiny(tmp_path)
+    done = run_cli("reproduce", *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_list_of_experiments(tmp_path: Path) -> None:
+    done = run_cli("reproduce", folder=tmp_path)
+    assert "table-resnet20" in done.stdout
+    assert done.returncode == 0
+
+
+def test_absent_data_says_how_to_get_it(tmp_path: Path) -> None:
+    environment = {"ORLOMO_DATA": str(tmp_path / "data")}
+    done = run_cli("reproduce", "table-resnet20", folder=tmp_path, environment=environment)
+    assert done.returncode == 2
+    assert "`orlomo data cifar10`" in done.stderr
+
+
+def test_measured_experiments(tmp_path: Path) -> None:
+    (tmp_path / "fast.toml").write_text(
+        'title = "Fast"\nkind = "speed-up"\nclusters = ["heterogeneous"]\nworkers = [4]\nlocal_steps = [8]\n'
+        "epochs = 1\nsize = 50000\nbatch_size = 64\nseeds = 2\n"
+    )
+    done = run_cli("reproduce", "./fast.toml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| heterogeneous | 4 | 8 |" in done.stdout
+    [row] = rows_of(tmp_path / "runs/reproduce/fast/speed-up.csv")
+    assert float(row["ceiling"]) == 1.75
+    (tmp_path / "holds.toml").write_text(
+        'title = "Holds"\nkind = "theorem"\nseeds = 2\n'
+        "[[cases]]\nworkers = 2\nlocal_steps = 2\niterations = 60\nmomentum = 0.5\n"
+    )
+    done = run_cli("reproduce", "./holds.toml", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) >= 15
