@@ -18,6 +18,7 @@ test: $(READY)
 	$(BIN)/pytest -n 2
 
 benchmarks: $(READY)
+	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/scale.py
 

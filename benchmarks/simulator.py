@@ -2,8 +2,8 @@
 
     python benchmarks/simulator.py
 
-The model costs what ResNet20 costs: residual 3x3 convolutions of 16, 32 and 64 channels with BatchNorm, 0.27 million
-parameters, batches of 64 images of 32x32. Limits: overhead at most 5%, two jobs at least 1.8 times one.
+The model is ResNet20 (0.27 million parameters), uncompiled, on batches of 64 random images of 32x32. Limits: overhead
+at most 5%, two jobs at least 1.8 times one.
 
 Machines are noisy, so what is compared is interleaved: after each report of the one-job run the same number of bare
 steps is timed in the same process; one job and two jobs take turns. The ratios are medians over the rounds.
@@ -12,7 +12,6 @@ steps is timed in the same process; one job and two jobs take turns. The ratios 
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import sys
 import tempfile
@@ -21,53 +20,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.nn import functional
 
 import orlomo
+from orlomo.tasks.models import resnet20
 from orlomo.tasks.task import classification_loss
 
 WORKERS, LOCAL_STEPS, REPORTS, BATCH, IMAGES = 8, 2, 32, 64, 64
-
-
-class Block(nn.Module):
-    """Two 3x3 convolutions around a shortcut without parameters."""
-
-    def __init__(self, inputs: int, outputs: int):
-        super().__init__()
-        self.stride = outputs // inputs if inputs > 3 else 1
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, self.stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        self.padding = outputs - inputs
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
-        shortcut = functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.padding))
-        return functional.relu(y + shortcut)
-
-
-def network() -> nn.Module:
-    """Twenty layers, as ResNet20."""
-    widths = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
-    blocks = [Block(a, b) for a, b in itertools.pairwise(widths)]
-    stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
 def make_task() -> orlomo.Task:
     """Random images, few of them: the steps are what is measured, not the evaluations at the beginning and the end."""
     images = torch.randn(IMAGES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(IMAGES) % 10
-    return orlomo.Task(model=network, loss=classification_loss, train_data=(images, labels), batch_size=BATCH)
+    return orlomo.Task(model=resnet20, loss=classification_loss, train_data=(images, labels), batch_size=BATCH)
 
 
 class BareLoop:
     """The same local momentum steps with torch alone; as a progress listener, a round's worth after each report."""
 
     def __init__(self, task: orlomo.Task):
-        self.model = network()
+        self.model = resnet20()
         self.model.train()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         data: Any = task.train_data

@@ -6,6 +6,7 @@ of the memory, and evaluation cannot forget the normalisation.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orlomo.data import load
+from orlomo.data import Images, load
 from orlomo.tasks.models import resnet20, resnet32, squeezenet
 from orlomo.tasks.task import Batch, Task, classification_loss
 
@@ -70,45 +71,43 @@ def crop_and_flip(batch: Batch, generator: torch.Generator) -> Batch:
     return torch.where(mirrored.view(-1, 1, 1, 1), cropped.flip(3), cropped), labels
 
 
-def _task(
-    name: str, data: str, colours: Colours, network: Callable[[], nn.Module], augmented: bool = True, batch: int = 64
-) -> Task:
-    images = load(data)
+def image_task(name: str, images: Images, colours: Colours, network: Callable[[], nn.Module]) -> Task:
+    """Pictures with the usual augmentation, and a convolutional network for them."""
     return Task(
         name=name,
         model=lambda: Normalised(network(), colours),
         loss=classification_loss,
         train_data=(images.train_images, images.train_labels),
         test_data=(images.test_images, images.test_labels),
-        augment=crop_and_flip if augmented else None,
-        batch_size=batch,
-        compile=augmented,  # convolutions: worth the wait for the compiler
+        augment=crop_and_flip,
+        batch_size=64,
+        compile=True,
     )
 
 
 def cifar10_resnet20() -> Task:
     """CIFAR-10 and ResNet20."""
-    return _task("cifar10-resnet20", "cifar10", CIFAR10, lambda: resnet20(10))
+    return image_task("cifar10-resnet20", load("cifar10"), CIFAR10, lambda: resnet20(10))
 
 
 def cifar100_resnet20() -> Task:
     """CIFAR-100 and ResNet20."""
-    return _task("cifar100-resnet20", "cifar100", CIFAR100, lambda: resnet20(100))
+    return image_task("cifar100-resnet20", load("cifar100"), CIFAR100, lambda: resnet20(100))
 
 
 def cifar10_squeezenet() -> Task:
     """CIFAR-10 and SqueezeNet."""
-    return _task("cifar10-squeezenet", "cifar10", CIFAR10, lambda: squeezenet(10))
+    return image_task("cifar10-squeezenet", load("cifar10"), CIFAR10, lambda: squeezenet(10))
 
 
 def cifar100_squeezenet() -> Task:
     """CIFAR-100 and SqueezeNet."""
-    return _task("cifar100-squeezenet", "cifar100", CIFAR100, lambda: squeezenet(100))
+    return image_task("cifar100-squeezenet", load("cifar100"), CIFAR100, lambda: squeezenet(100))
 
 
 def tiny_imagenet_resnet32() -> Task:
     """Tiny-ImageNet (200 classes of 64x64) and ResNet32."""
-    return _task("tiny-imagenet-resnet32", "tiny-imagenet", TINY_IMAGENET, lambda: resnet32(200))
+    return image_task("tiny-imagenet-resnet32", load("tiny-imagenet"), TINY_IMAGENET, lambda: resnet32(200))
 
 
 def fashion_mnist() -> Task:
@@ -117,4 +116,5 @@ def fashion_mnist() -> Task:
     def perceptron() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
-    return _task("fashion-mnist", "fashion-mnist", FASHION_MNIST, perceptron, augmented=False)
+    task = image_task("fashion-mnist", load("fashion-mnist"), FASHION_MNIST, perceptron)
+    return dataclasses.replace(task, augment=None, compile=False)
