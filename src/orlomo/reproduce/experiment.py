@@ -77,28 +77,27 @@ class Experiment:
     rows: tuple[Row, ...]
 
 
-def folder() -> Path:
-    """Where the experiments' files are: `experiments/` in the working folder, or those that came with the package."""
-    here = Path("experiments")
-    if here.is_dir() and any(here.glob("*.toml")):
-        return here
+def _files() -> dict[str, Path]:
+    """Every experiment's file: those that came with the package, and over them `experiments/` in the working folder."""
     packaged = Path(__file__).parent / "experiments"
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments"
+    places = [packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments", Path("experiments")]
+    return {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
 
 
 def names() -> dict[str, str]:
     """Every experiment and its title."""
-    return {path.stem: str(read(path).get("title", "")) for path in sorted(folder().glob("*.toml"))}
+    titles = {name: read(path).get("title") for name, path in sorted(_files().items())}
+    return {name: str(title) for name, title in titles.items() if title}
 
 
 def table_of(name: str) -> dict[str, Any]:
     """The content of an experiment's file, by the experiment's name or the file's path."""
     if name.endswith(".toml") or os.sep in name:
         return read(Path(name))
-    path = folder() / f"{name}.toml"
-    if not path.is_file():
-        raise unknown_name("experiment", name, [p.stem for p in sorted(folder().glob("*.toml"))])
-    return read(path)
+    files = _files()
+    if name not in files:
+        raise unknown_name("experiment", name, files)
+    return read(files[name])
 
 
 def experiment(name: str) -> Experiment:
