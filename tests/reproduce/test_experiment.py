@@ -27,7 +27,7 @@ def test_every_table_of_the_paper_is_there() -> None:
 def test_files_are_whole(name: str) -> None:
     found = experiment(name)
     assert len(set(found.rows)) == len(found.rows)
-    for row in (*found.rows, found.tuning.row):
+    for row in (*found.rows, *found.tuning.rows):
         assert row.task in TASKS
         assert row.scenario in found.scenarios
         orlomo.cluster(found.scenarios[row.scenario])

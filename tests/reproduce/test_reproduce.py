@@ -64,9 +64,9 @@ def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
     folder = tmp_path / "runs/reproduce/tiny"
     chosen = tomllib.loads((folder / "learning-rates.toml").read_text())
     tried = chosen["held_out_accuracy"]["orlomo"]
-    assert tried["1e+30"] == 0
-    assert chosen["chosen"]["orlomo"] == float(max(tried, key=lambda rate: tried[rate]))
-    config = orlomo.load(folder / "tuning/digits/orlomo-lr0.05").config
+    assert tried["1e+30"] == [0, 0]
+    assert chosen["chosen"]["orlomo"] == float(max(tried, key=lambda rate: sum(tried[rate])))
+    config = orlomo.load(folder / "tuning/digits-uneven-K2-S2/orlomo-lr0.05").config
     assert (config.held_out, config.epochs) == (0.1, 1)
     assert config.method.schedule == "step:0.5,0.75"
     words = ("--scale", "1/4", "--seeds", "1", "--rows", "uneven", "--methods", "prsgdm")

@@ -24,8 +24,7 @@ orlomo = [0.01, 0.05, 1e30]
 [learning_rates.tuning]
 task = "digits"
 scenario = "uneven"
-workers = 2
-local_steps = 2
+rows = [{ workers = 2, local_steps = 2 }, { workers = 4, local_steps = 1 }]
 epochs = 1
 batch_size = 16
 held_out = 0.1

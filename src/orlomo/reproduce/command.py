@@ -68,7 +68,7 @@ def _grid(options: argparse.Namespace) -> int:
     shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": _warn}
     with CellProgress(options.quiet) as progress:
         if options.tune:
-            task = tasks.task(chosen.tuning.row.task)
+            task = tasks.task(chosen.tuning.rows[0].task)
             path = tune(chosen, methods or chosen.methods, task, folder, progress=progress, **shared)
             print(path.read_text() + f"\n{path}: used from now on in {folder}; without --tune the experiment runs")
             return 0

@@ -52,9 +52,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Tuning:
-    """The row and the short recipe on which learning rates are chosen."""
+    """The rows and the short recipe on which learning rates are chosen."""
 
-    row: Row
+    rows: tuple[Row, ...]
     epochs: float
     batch_size: int
     held_out: float
@@ -121,7 +121,7 @@ def experiment(name: str) -> Experiment:
             recipe=Recipe(**{**recipe, "drops": tuple(recipe["drops"])}),
             grid={method: tuple(values) for method, values in rates["grid"].items()},
             tuning=Tuning(
-                _row({key: tuning[key] for key in ("task", "scenario", "workers", "local_steps")}),
+                tuple(Row(tuning["task"], tuning["scenario"], **row) for row in tuning["rows"]),
                 tuning["epochs"],
                 tuning["batch_size"],
                 tuning["held_out"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -33,13 +34,13 @@ def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, f
         batch_size=tuning.batch_size,
     )
     cells = []
-    for method in methods:
+    steps = math.ceil(tuning.epochs * subset(task, None, tuning.held_out).size / tuning.batch_size)
+    for row, method in itertools.product(tuning.rows, methods):
         for rate in experiment.grid[method]:
-            config = run_config(experiment, tuning.row, method, recipe, rate, 0, device)
+            config = run_config(experiment, row, method, recipe, rate, 0, device)
             config = dataclasses.replace(config, held_out=tuning.held_out, evaluate_every=float(tuning.epochs))
-            place = folder / "tuning" / tuning.row.task / f"{method}-lr{rate:g}"
-            steps = math.ceil(tuning.epochs * subset(task, None, tuning.held_out).size / tuning.batch_size)
-            cells.append(Cell(tuning.row, method, 0, config, place, steps))
+            place = folder / "tuning" / row.name / f"{method}-lr{rate:g}"
+            cells.append(Cell(row, method, 0, config, place, steps))
     return cells
 
 
@@ -54,18 +55,19 @@ def tune(
     progress: CellProgress,
     warn: Callable[[str], None],
 ) -> Path:
-    """Run the grid, choose, and write FILE: the chosen rates, and the accuracy of every one that was tried."""
+    """Run the grid, choose by the mean over the rows, and write FILE: the chosen rates, and each one's accuracies."""
     cells = tuning_cells(experiment, methods, task, folder, device)
-    results = run_cells(cells, {experiment.tuning.row.task: task}, jobs, progress, warn)
-    tried: dict[str, dict[str, float]] = {}
+    results = run_cells(cells, {cell.row.task: task for cell in cells}, jobs, progress, warn)
+    tried: dict[str, dict[str, list[float]]] = {}
     for cell, run in results.items():
-        tried.setdefault(cell.method, {})[f"{cell.config.method.learning_rate:g}"] = held_out_accuracy(run)
+        accuracies = tried.setdefault(cell.method, {}).setdefault(f"{cell.config.method.learning_rate:g}", [])
+        accuracies.append(held_out_accuracy(run))
     chosen = {}
-    for method, accuracies in tried.items():
-        best = max(accuracies, key=lambda rate: (accuracies[rate], -float(rate)))
-        require(accuracies[best] > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
+    for method, by_rate in tried.items():
+        best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))
+        require(sum(by_rate[best]) > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
         chosen[method] = float(best)
-        ordered = [float(rate) for rate in accuracies]
+        ordered = [float(rate) for rate in by_rate]
         if len(ordered) > 2 and float(best) in (min(ordered), max(ordered)):
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
     text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": tried})
