@@ -108,7 +108,7 @@ def start(
     _check_device(config.device)
     schedule = _plan(config, made)  # before there is a folder: a mistake leaves nothing behind
     config, made = _decide_compile(config, made, schedule, warn)
-    cores = _jobs(jobs)
+    cores = job_count(jobs)
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
     try:
@@ -134,7 +134,7 @@ def resume(
     made = _task_of(run, task)
     schedule = _plan(run.config, made)
     _, made = _decide_compile(run.config, made, schedule, warn)
-    return _execute(run, made, schedule, _jobs(jobs), progress)
+    return _execute(run, made, schedule, job_count(jobs), progress)
 
 
 def replay(
@@ -150,7 +150,7 @@ def replay(
     made = _task_of(run, task)
     _, made = _decide_compile(run.config, made, None, warn)
     with one_thread():
-        return replaying.replay(run, made, jobs=_jobs(jobs), progress=progress)
+        return replaying.replay(run, made, jobs=job_count(jobs), progress=progress)
 
 
 def load(folder: Path | str) -> Run:
@@ -235,7 +235,8 @@ def _forget_if_empty(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _jobs(jobs: int | None) -> int:
+def job_count(jobs: int | None) -> int:
+    """How many processes compute: as asked for, or one a core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     chosen = cores if jobs is None else jobs
     require(chosen >= 1, f"jobs must be at least 1, not {jobs}")

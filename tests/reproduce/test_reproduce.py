@@ -136,7 +136,7 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
         (["./tiny.toml", "--methods", "orlom"], "did you mean 'orlomo'"),
         (["./tiny.toml", "--scale", "3"], "--scale must be above 0 and at most 1"),
         (["./tiny.toml", "--seeds", "0"], "--seeds must be at least 1"),
-        (["./tiny.toml", "--jobs", "0"], "--jobs must be at least 1"),
+        (["./tiny.toml", "--jobs", "0"], "jobs must be at least 1"),
         (["./tiny.toml", "--images", "0"], "--images must be at least 1"),
         (["./missing.toml"], "cannot read missing.toml"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -46,24 +45,25 @@ def call(options: argparse.Namespace) -> int:
     try:
         if kind != "grid":
             _measured(options, kind, table)
-        return _grid(options) if kind in ("grid", "delays") else 0
+        return _grid(options, table) if kind in ("grid", "delays") else 0
     except Interrupted as stop:
         again = shlex.join(["orlomo", *sys.argv[1:]])
         raise Interrupted(f"{stop}. Go on with: {again}", stop.signal_number) from None
 
 
-def _grid(options: argparse.Namespace) -> int:
+def _grid(options: argparse.Namespace, table: dict[str, Any]) -> int:
     from orlomo import tasks
     from orlomo.reproduce.experiment import experiment
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
     from orlomo.reproduce.progress import CellProgress
     from orlomo.reproduce.tuning import tune
+    from orlomo.train import job_count
 
     chosen = experiment(options.name)
     methods = tuple(name.strip() for name in options.methods.split(",")) if options.methods else None
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
-    jobs = _jobs(options.jobs)
+    jobs = job_count(options.jobs)
     folder = _folder(options)
     shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": _warn}
     with CellProgress(options.quiet) as progress:
@@ -72,7 +72,8 @@ def _grid(options: argparse.Namespace) -> int:
             path = tune(chosen, methods or chosen.methods, task, folder, progress=progress, **shared)
             print(path.read_text() + f"\n{path}: used from now on in {folder}; without --tune the experiment runs")
             return 0
-        scale = Scale(scale_of(options.scale), options.images, options.seeds, methods, tuple(options.rows))
+        images, rows = options.images or table.get("images"), options.rows or table.get("default_rows", [])
+        scale = Scale(scale_of(options.scale), images, options.seeds, methods, tuple(rows))
         result = reproduce(chosen, scale, folder, progress=progress, **shared)
     if options.json:
         print(json.dumps(result.to_json()))
@@ -107,12 +108,6 @@ def _show(text: str, files: list[Path]) -> None:
         print(text)
     for path in files:
         print(path)
-
-
-def _jobs(jobs: int | None) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    require(jobs is None or jobs >= 1, f"--jobs must be at least 1, not {jobs}")
-    return jobs or cores
 
 
 def _warn(text: str) -> None:
