@@ -73,3 +73,17 @@ def test_without_a_compiler_there_is_a_note_and_the_run_goes_on(tmp_path):
     assert "torch.compile does not work here" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert orlomo.load(tmp_path / "run").config.compile == "off"
+
+
+def test_what_was_compiled_before_does_not_matter(tmp_path):
+    """More shapes than torch.compile keeps by default: beyond its limit it would silently run uncompiled."""
+    method = orlomo.OrLoMo(learning_rate=0.05, local_steps=2)
+
+    def params(batch, name):
+        settings = {"workers": 2, "epochs": 0.4, "jobs": 1, "compile": "on", "out": tmp_path / name}
+        return orlomo.train(small_task(batch_size=batch), method, **settings).params
+
+    first = params(6, "first")
+    for batch in (3, 4, 5, 7):
+        params(batch, f"between{batch}")
+    assert torch.equal(params(6, "again"), first)

@@ -52,6 +52,9 @@ def _probe(x: torch.Tensor) -> torch.Tensor:
 
 def prepare() -> None:
     """Compile in this process: the compiler's own pool of processes would outlive a job that is killed."""
+    import torch._dynamo.config as dynamo
     import torch._inductor.config as inductor
 
     inductor.compile_threads = 1
+    # Beyond the limit a shape would run uncompiled, depending on what this process compiled before: other bits.
+    dynamo.recompile_limit = dynamo.accumulated_recompile_limit = 10**6

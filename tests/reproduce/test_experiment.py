@@ -82,7 +82,7 @@ def test_rows_are_chosen_by_any_of_several_filters() -> None:
 def test_the_full_experiment_is_the_papers(tmp_path: Path) -> None:
     tasks = {"digits": orlomo.task("digits")}
     found = experiment(str(write_tiny(tmp_path)))
-    wanted = cells(found, Scale(), tasks, found.learning_rates, tmp_path, "cpu")
+    wanted = cells(found, Scale(), tasks, tmp_path, "cpu")
     assert len(wanted) == 2 * 2 * 2
     config = wanted[0].config
     assert (config.epochs, config.batch_size, config.cluster.name) == (4, 16, "heterogeneous")
@@ -95,7 +95,7 @@ def test_scaling_keeps_the_drops_fractions_and_enough_groups(tmp_path: Path) -> 
     tasks = {"digits": orlomo.task("digits")}
     found = experiment(str(write_tiny(tmp_path)))
     scale = Scale(Fraction(1, 4), images=400, seeds=1, methods=("orlomo",), rows=("K=4",))
-    [cell] = cells(found, scale, tasks, found.learning_rates, tmp_path, "cpu")
+    [cell] = cells(found, scale, tasks, tmp_path, "cpu")
     assert cell.config.samples == 400
     assert cell.config.epochs == 1
     assert cell.config.method.schedule == "step:0.5,0.75"

@@ -33,11 +33,11 @@ def test_a_scaled_table_beside_the_papers(tmp_path: Path) -> None:
     assert "4 runs: 0 done, 4 to do" in done.stderr
     assert "[4/4]" in done.stderr
     folder = tmp_path / "runs/reproduce/tiny/scale-1-2"
-    text = (folder / "table.md").read_text()
+    text = (folder / "table-uneven-2-seeds.md").read_text()
     assert "| digits uneven K=2 S=2 | orlomo | 97.25 ± 0.20 |" in text
     assert "Scaled: 2 epochs in place of 4 (scale 1/2)" in text
     assert "A note." in text
-    lines = {line["method"]: line for line in rows_of(folder / "table.csv")}
+    lines = {line["method"]: line for line in rows_of(folder / "table-uneven-2-seeds.csv")}
     accuracies = []
     for seed in (0, 1):
         run = orlomo.load(folder / f"digits-uneven-K2-S2/orlomo-lr0.05-seed{seed}")
@@ -69,6 +69,8 @@ def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
     config = orlomo.load(folder / "tuning/digits-uneven-K2-S2/orlomo-lr0.05").config
     assert (config.held_out, config.epochs) == (0.1, 1)
     assert config.method.schedule == "step:0.5,0.75"
+    run_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", folder=tmp_path)
+    assert tomllib.loads((folder / "learning-rates.toml").read_text()) == chosen  # the other methods' stay
     words = ("--scale", "1/4", "--seeds", "1", "--rows", "uneven", "--methods", "prsgdm")
     run_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
     rate = chosen["chosen"]["prsgdm"]
@@ -126,6 +128,11 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
     again = run_cli(*words, folder=tmp_path)
     assert "2 runs: 2 done" in again.stderr
     assert "1 of 1 diverged" in again.stdout
+    path = tmp_path / "tiny.toml"
+    path.write_text(path.read_text().replace("weight_decay = 0.001", "weight_decay = 0.002"))
+    other = run_cli(*words, folder=tmp_path)
+    assert other.returncode == 2
+    assert "holds a run with other settings" in other.stderr
 
 
 @pytest.mark.parametrize(
@@ -139,6 +146,10 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
         (["./tiny.toml", "--jobs", "0"], "jobs must be at least 1"),
         (["./tiny.toml", "--images", "0"], "--images must be at least 1"),
         (["./missing.toml"], "cannot read missing.toml"),
+        (["./tiny.toml", "--methods", "orlomo,orlomo"], "--methods names orlomo more than once"),
+        (["./tiny.toml", "--tune", "--methods", "asgd"], "unknown method of tiny 'asgd'"),
+        (["./tiny.toml", "--tune", "--seeds", "2"], "--seeds does nothing with --tune"),
+        (["speed-up", "--rows", "K=8"], "--rows does nothing in speed-up"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:
@@ -180,3 +191,16 @@ def test_measured_experiments(tmp_path: Path) -> None:
     done = run_cli("reproduce", "./holds.toml", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)) >= 15
+
+
+def test_equal_time_is_seed_by_seed(tmp_path: Path) -> None:
+    """The first method's accuracy at equal time is its own at the end, whatever its seeds' ends."""
+    write_tiny(tmp_path)
+    run_cli("reproduce", "./tiny.toml", "--scale", "1/4", "--rows", "uneven", folder=tmp_path)
+    lines = {line["method"]: line for line in rows_of(tmp_path / "runs/reproduce/tiny/scale-1-4/table-uneven.csv")}
+    ends = [
+        float(orlomo.load(path).metrics["virtual_seconds"][-1])
+        for path in tmp_path.glob("runs/reproduce/tiny/scale-1-4/*/orlomo-*")
+    ]
+    assert len(set(ends)) == 2
+    assert lines["orlomo"]["accuracy_at_equal_time"] == lines["orlomo"]["accuracy"]

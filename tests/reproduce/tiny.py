@@ -18,6 +18,8 @@ drops = [2, 3]
 batch_size = 16
 momentum = 0.9
 weight_decay = 0.001
+[learning_rates]
+how = "any will do"
 [learning_rates.grid]
 prsgdm = [0.05, 0.1]
 orlomo = [0.01, 0.05, 1e30]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +170,15 @@ def markdown_table(table: list[Row]) -> str:
 def write_rows(path: Path, rows: Sequence[Any]) -> None:
     """Dataclasses of one kind as a CSV file."""
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(rows[0])])
+        writer = csv.DictWriter(file, list(columns_of(rows[0])))
         writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        writer.writerows(columns_of(row) for row in rows)
+
+
+def columns_of(row: Any) -> dict[str, Any]:
+    """A dataclass's fields and properties."""
+    properties = [name for name, value in vars(type(row)).items() if isinstance(value, property)]
+    return {**asdict(row), **{name: getattr(row, name) for name in properties}}
 
 
 def without_nan(values: dict[str, Any]) -> dict[str, Any]:

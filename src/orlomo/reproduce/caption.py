@@ -6,9 +6,10 @@ from orlomo.reproduce.experiment import Experiment
 from orlomo.reproduce.plan import FEWEST_GROUPS, Scale
 from orlomo.reproduce.progress import duration
 from orlomo.reproduce.table import Line
+from orlomo.tasks.task import Task, data_size
 
 
-def caption(experiment: Experiment, scale: Scale, rates: dict[str, float], table: list[Line], seeds: int) -> str:
+def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table: list[Line], seeds: int) -> str:
     """A list in Markdown."""
     recipe = experiment.recipe
     points = []
@@ -19,8 +20,9 @@ def caption(experiment: Experiment, scale: Scale, rates: dict[str, float], table
             f"Scaled: {shown} epochs in place of {recipe.epochs:g} (scale {scale.epochs}); the learning rate drops at "
             "the same fractions of the run."
         )
-    if scale.images is not None:
-        points.append(f"Scaled: {scale.images} training images in place of all.")
+    fewer = [name for name, task in tasks.items() if scale.images is not None and scale.images < task.size]
+    if fewer:
+        points.append(f"Scaled: {scale.images} training images of {', '.join(fewer)} in place of all.")
     smaller = sorted({line.batch_size for line in table} - {recipe.batch_size})
     if smaller:
         shown = " or ".join(map(str, smaller))
@@ -35,9 +37,12 @@ def caption(experiment: Experiment, scale: Scale, rates: dict[str, float], table
         points.append(f"Scaled: {seeds} seed{'s' if seeds > 1 else ''} in place of {experiment.seeds}.")
     if not points:
         points.append("Nothing was scaled: the paper's recipe in full.")
-    used = ", ".join(f"{method} {rate:g}" for method, rate in rates.items())
+    for name, task in tasks.items():
+        tested = 0 if task.test_data is None else data_size(task.test_data)
+        points.append(f"Data: {name} has {task.size} training and {tested} test images here.")
+    used = ", ".join(f"{line.method} {line.learning_rate:g}" for line in {line.method: line for line in table}.values())
     points.append(
-        f"Learning rates: {used} (the paper gives none; chosen on held-out training images, see the experiment). "
+        f"Learning rates: {used}. The paper gives none; {experiment.how_chosen}. "
         f"Momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g}."
     )
     points.append(

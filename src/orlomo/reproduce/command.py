@@ -42,17 +42,32 @@ def call(options: argparse.Namespace) -> int:
         return 0
     table = table_of(options.name)
     kind = table.get("kind", "grid")
+    trains = kind in ("grid", "delays")
+    _refuse_idle_flags(options, trains)
     try:
-        if kind != "grid":
-            _measured(options, kind, table)
-        return _grid(options, table) if kind in ("grid", "delays") else 0
+        measured = None if kind == "grid" or options.tune else _measured(options, kind, table)
+        trained = _grid(options, table) if trains else None
     except Interrupted as stop:
         again = shlex.join(["orlomo", *sys.argv[1:]])
         raise Interrupted(f"{stop}. Go on with: {again}", stop.signal_number) from None
+    if options.json and not options.tune:
+        parts = [part for part in (measured, trained) if part is not None]
+        print(json.dumps(parts[0] if len(parts) == 1 else {"measured": measured, "table": trained}))
+    return 0
 
 
-def _grid(options: argparse.Namespace, table: dict[str, Any]) -> int:
+def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
+    """A flag that would do nothing is a mistake."""
+    scaling = {"--rows": options.rows, "--scale": options.scale != "1", "--images": options.images}
+    scaling["--seeds"] = options.seeds
+    training = {"--methods": options.methods, "--tune": options.tune, **scaling}
+    for flag, given in (training if not trains else scaling if options.tune else {}).items():
+        require(not given, f"{flag} does nothing {'with --tune' if trains else f'in {options.name}'}: leave it out")
+
+
+def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo import tasks
+    from orlomo.compare import check_methods
     from orlomo.reproduce.experiment import experiment
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
@@ -62,8 +77,9 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> int:
 
     chosen = experiment(options.name)
     methods = tuple(name.strip() for name in options.methods.split(",")) if options.methods else None
+    check_methods(list(methods or ()))
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
-    jobs = job_count(options.jobs)
+    jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run a GPU
     folder = _folder(options)
     shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": _warn}
     with CellProgress(options.quiet) as progress:
@@ -71,27 +87,23 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> int:
             task = tasks.task(chosen.tuning.rows[0].task)
             path = tune(chosen, methods or chosen.methods, task, folder, progress=progress, **shared)
             print(path.read_text() + f"\n{path}: used from now on in {folder}; without --tune the experiment runs")
-            return 0
+            return None
         images, rows = options.images or table.get("images"), options.rows or table.get("default_rows", [])
         scale = Scale(scale_of(options.scale), images, options.seeds, methods, tuple(rows))
         result = reproduce(chosen, scale, folder, progress=progress, **shared)
-    if options.json:
-        print(json.dumps(result.to_json()))
-        return 0
-    _show(result.text, result.files)
-    return 0
+    if not options.json:
+        _show(result.text, result.files)
+    return result.to_json()
 
 
-def _measured(options: argparse.Namespace, kind: str, table: dict[str, Any]) -> None:
-    from dataclasses import asdict
-
+def _measured(options: argparse.Namespace, kind: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+    from orlomo.report.summary import columns_of
     from orlomo.reproduce.measured import measure
 
     result = measure(kind, table, _folder(options), options.quiet)
-    if options.json:
-        print(json.dumps([asdict(row) for row in result.rows]))
-    else:
+    if not options.json:
         _show(result.text, result.files)
+    return [columns_of(row) for row in result.rows]
 
 
 def _folder(options: argparse.Namespace) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -74,6 +75,7 @@ class Experiment:
     grid: dict[str, tuple[float, ...]]
     tuning: Tuning
     learning_rates: dict[str, float]
+    how_chosen: str
     rows: tuple[Row, ...]
 
 
@@ -86,7 +88,10 @@ def _files() -> dict[str, Path]:
 
 def names() -> dict[str, str]:
     """Every experiment and its title."""
-    titles = {name: read(path).get("title") for name, path in sorted(_files().items())}
+    titles = {}
+    for name, path in sorted(_files().items()):
+        with contextlib.suppress(ConfigError):  # a file that is no experiment
+            titles[name] = read(path).get("title")
     return {name: str(title) for name, title in titles.items() if title}
 
 
@@ -127,6 +132,7 @@ def experiment(name: str) -> Experiment:
                 tuning["held_out"],
             ),
             learning_rates=rates["chosen"],
+            how_chosen=rates["how"],
             rows=tuple(_rows(table)),
         )
     except (KeyError, TypeError) as error:

@@ -19,7 +19,8 @@ from orlomo.reproduce.plan import Cell, Scale, cells
 from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
 from orlomo.reproduce.table import Line, lines, markdown
-from orlomo.reproduce.tuning import rates_for
+from orlomo.reproduce.tuning import tuned
+from orlomo.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -49,27 +50,31 @@ def reproduce(
     """Run what is not there yet, then write tables and curves into the scale's folder."""
     rows = choose_rows(experiment.rows, list(scale.rows))
     needed = {name: tasks.task(name) for name in dict.fromkeys(row.task for row in rows)}
-    rates = rates_for(experiment, folder)
+    experiment = tuned(experiment, folder)
     place = folder / scale.name
-    wanted = cells(experiment, scale, needed, rates, place, device)
+    wanted = cells(experiment, scale, needed, place, device)
     results = run_cells(wanted, needed, jobs, progress, warn)
-    return write(experiment, scale, rates, results, place)
+    return write(experiment, scale, needed, results, place)
 
 
 def write(
-    experiment: Experiment, scale: Scale, rates: dict[str, float], results: dict[Cell, Run | None], folder: Path
+    experiment: Experiment,
+    scale: Scale,
+    needed: dict[str, Task],
+    results: dict[Cell, Run | None],
+    folder: Path,
 ) -> Reproduction:
-    """The files of a finished experiment."""
+    """The files of a finished experiment; a part of it has its own, beside those of the whole."""
     table = lines(results)
     seeds = max(cell.seed for cell in results) + 1
-    used = {cell.method: rates[cell.method] for cell in results}
-    text = f"# {experiment.title}\n\n{markdown(table)}\n{caption(experiment, scale, used, table, seeds)}"
+    text = f"# {experiment.title}\n\n{markdown(table)}\n{caption(experiment, scale, needed, table, seeds)}"
     result = Reproduction(table, text, folder, [])
-    contents = {"table.md": text, "table.json": json.dumps(result.to_json(), indent=1)}
+    stem = f"table-{scale.chosen}" if scale.chosen else "table"
+    contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
     for name, content in contents.items():
         write_atomically(folder / name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
-    write_atomically(folder / "table.csv", lambda path: write_rows(path, table))
-    result.files.extend(folder / name for name in ("table.md", "table.csv", "table.json"))
+    write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, table))
+    result.files.extend(folder / f"{stem}.{ending}" for ending in ("md", "csv", "json"))
     for row in dict.fromkeys(cell.row for cell in results):
         runs: dict[str, list[Run]] = {}
         for cell, run in results.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from orlomo.compare import settings_for
 from orlomo.config import RunConfig, from_table
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.methods import METHODS
 from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
 
@@ -29,6 +31,12 @@ class Scale:
     seeds: int | None = None
     methods: tuple[str, ...] | None = None
     rows: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> str:
+        """For a file: which part of the experiment this is; empty for the whole."""
+        words = [*self.rows, *(self.methods or ()), *([f"{self.seeds}-seeds"] if self.seeds else [])]
+        return re.sub(r"[^A-Za-z0-9]+", "-", " ".join(words).replace("=", ""))
 
     @property
     def name(self) -> str:
@@ -63,18 +71,18 @@ def scale_of(text: str) -> Fraction:
     return scale
 
 
-def cells(
-    experiment: Experiment, scale: Scale, tasks: dict[str, Task], rates: dict[str, float], folder: Path, device: str
-) -> list[Cell]:
+def cells(experiment: Experiment, scale: Scale, tasks: dict[str, Task], folder: Path, device: str) -> list[Cell]:
     """The runs, seed by seed, so that a whole table of one seed comes first."""
     methods = scale.methods or experiment.methods
     for method in methods:
-        if method not in rates:
+        if method not in experiment.learning_rates:
             raise unknown_name(f"method of {experiment.name}", method, experiment.methods)
+        if method not in METHODS:
+            raise unknown_name("method", method, METHODS)
     seeds = experiment.seeds if scale.seeds is None else scale.seeds
     require(seeds >= 1, f"--seeds must be at least 1, not {seeds}")
     return [
-        _cell(experiment, scale, row, method, seed, rates[method], tasks[row.task], folder, device)
+        _cell(experiment, scale, row, method, seed, tasks[row.task], folder, device)
         for seed in range(seeds)
         for row in choose_rows(experiment.rows, list(scale.rows))
         for method in methods
@@ -87,13 +95,12 @@ def _cell(
     row: Row,
     method: str,
     seed: int,
-    rate: float,
     task: Task,
     folder: Path,
     device: str,
 ) -> Cell:
     size = task.size if scale.images is None else min(scale.images, task.size)
-    recipe = scaled(experiment.recipe, scale.epochs, row, size)
+    recipe, rate = scaled(experiment.recipe, scale.epochs, row, size), experiment.learning_rates[method]
     config = run_config(experiment, row, method, recipe, rate, seed, device)
     if size < task.size:
         config = dataclasses.replace(config, samples=size)

@@ -11,10 +11,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from orlomo.config import same_run
+from orlomo.config import same_run, write
 from orlomo.engines.pool import one_thread
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
@@ -24,8 +23,10 @@ from orlomo.reproduce.progress import CellProgress
 from orlomo.tasks.task import Task
 from orlomo.train import resume, start
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
 DIVERGED = "diverged.txt"
-"""Beside a run that diverged, what it said: it would only diverge again."""
+"""Beside a run that diverged, what it said and its config: it would only diverge again."""
 
 
 def run_cells(
@@ -56,12 +57,17 @@ def run_cells(
 
 def is_done(cell: Cell) -> bool:
     """Whether this very run is there, finished or diverged; another run in its place is an error."""
-    if not (cell.folder / "config.toml").exists():
-        return (cell.folder / DIVERGED).exists()
-    run = Run(cell.folder)
-    if not same_run(run.config, cell.config):
+    note = cell.folder / DIVERGED
+    if note.exists():
+        same, done = note.read_text().endswith(write(cell.config)), True
+    elif (cell.folder / "config.toml").exists():
+        run = Run(cell.folder)
+        same, done = same_run(run.config, cell.config), run.finished
+    else:
+        return False
+    if not same:
         raise RunFolderError(f"{cell.folder} holds a run with other settings: choose another --out")
-    return run.finished or (cell.folder / DIVERGED).exists()
+    return done
 
 
 @dataclass
@@ -96,7 +102,7 @@ def _stoppable() -> Iterator[_Stopped]:
     def handle(number: int, frame: object) -> None:
         stopped.number = stopped.number or number
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in STOPPING}
     try:
         yield stopped
     finally:
@@ -104,11 +110,25 @@ def _stoppable() -> Iterator[_Stopped]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _launch(cell: Cell, task: Task, jobs: int, others: list[Connection]) -> tuple[Connection, Any]:
     context: Any = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(cell, task, jobs, theirs, [*others, ours]))
-    process.start()
+    forked = task if hasattr(os, "fork") else None  # a task may have what cannot be sent; it is then made there anew
+    process = context.Process(target=_work, args=(cell, forked, jobs, theirs, [*others, ours]))
+    with _signals_wait():  # until the new process has its own handlers: under ours, a signal would be lost there
+        process.start()
     theirs.close()
     return ours, process
 
@@ -163,10 +183,12 @@ class _Teller:
         self.tell("evaluation", row["test_accuracy"])
 
 
-def _work(cell: Cell, task: Task, jobs: int, pipe: Connection, others: list[Connection]) -> NoReturn:
+def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: list[Connection]) -> NoReturn:
     """One run in its own process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; outside a run, too
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     for other in others:
         other.close()
     teller = _Teller(pipe)
@@ -181,7 +203,7 @@ def _work(cell: Cell, task: Task, jobs: int, pipe: Connection, others: list[Conn
         else:
             start(cell.config, cell.folder, task=task, jobs=jobs, progress=teller, warn=warn)
     except Diverged as error:
-        _note(cell.folder, str(error))
+        _note(cell, str(error))
         warn(str(error))
     except Interrupted as stop:
         code = 128 + stop.signal_number
@@ -195,6 +217,6 @@ def _work(cell: Cell, task: Task, jobs: int, pipe: Connection, others: list[Conn
     os._exit(code)
 
 
-def _note(folder: Path, text: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / DIVERGED, lambda path: write_text(path, text + "\n"))
+def _note(cell: Cell, text: str) -> None:
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(cell.folder / DIVERGED, lambda path: write_text(path, f"{text}\n\n{write(cell.config)}"))

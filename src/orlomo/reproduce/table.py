@@ -16,7 +16,8 @@ from orlomo.reproduce.plan import Cell, groups
 class Line:
     """One method in one row of the experiment: means over the seeds, and the spread (sample standard deviation).
 
-    Accuracies in percent. `accuracy_at_equal_time`: at the virtual time at which the first method of the row was done.
+    Accuracies in percent. `accuracy_at_equal_time`: at the virtual time at which the first method of the row was done,
+    seed by seed.
     """
 
     task: str
@@ -59,8 +60,10 @@ def lines(results: dict[Cell, Run | None]) -> list[Line]:
 
 def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) -> list[Line]:
     whole = {method: [run for _, run in pairs if run is not None] for method, pairs in by_method.items()}
-    ends = [_mean(runs, "virtual_seconds") for runs in whole.values() if runs]
-    first_end = min(ends, default=math.nan)
+    first_ends: dict[int, float] = {}  # by seed
+    for run in (run for runs in whole.values() for run in runs):
+        end = float(run.metrics["virtual_seconds"][-1])
+        first_ends[run.config.seed] = min(end, first_ends.get(run.config.seed, math.inf))
     base = _pace(whole.get("prsgdm", []))
     table = []
     for method, pairs in by_method.items():
@@ -87,7 +90,7 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
                 paper_accuracy_spread=paper_accuracy[1],
                 accuracy=100 * _mean(runs, "test_accuracy"),
                 accuracy_spread=100 * _spread(runs, "test_accuracy"),
-                accuracy_at_equal_time=100 * _mean_at(runs, "test_accuracy", first_end),
+                accuracy_at_equal_time=100 * _mean_at(runs, "test_accuracy", first_ends),
                 paper_loss=paper_loss[0],
                 paper_loss_spread=paper_loss[1],
                 loss=_mean(runs, "train_loss"),
@@ -113,10 +116,12 @@ def _spread(runs: list[Run], column: str) -> float:
     return float(np.std(_last(runs, column), ddof=1)) if len(runs) > 1 else math.nan
 
 
-def _mean_at(runs: list[Run], column: str, time: float) -> float:
-    """The mean of the runs' curves at a virtual time, between evaluations by a straight line."""
+def _mean_at(runs: list[Run], column: str, times: dict[int, float]) -> float:
+    """The mean of the runs' curves, each at its seed's virtual time; between evaluations by a straight line."""
     values = [
-        float(np.interp(time, run.metrics["virtual_seconds"].astype(float), run.metrics[column].astype(float)))
+        np.interp(
+            times[run.config.seed], run.metrics["virtual_seconds"].astype(float), run.metrics[column].astype(float)
+        )
         for run in runs
     ]
     return float(np.mean(values)) if values else math.nan

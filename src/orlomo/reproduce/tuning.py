@@ -11,14 +11,14 @@ from pathlib import Path
 import tomli_w
 
 from orlomo.config import read
-from orlomo.errors import require
+from orlomo.errors import require, unknown_name
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.reproduce.experiment import Experiment
 from orlomo.reproduce.plan import Cell, run_config
 from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
-from orlomo.tasks.task import Task, subset
+from orlomo.tasks.task import Task
 
 FILE = "learning-rates.toml"
 
@@ -34,7 +34,11 @@ def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, f
         batch_size=tuning.batch_size,
     )
     cells = []
-    steps = math.ceil(tuning.epochs * subset(task, None, tuning.held_out).size / tuning.batch_size)
+    trained = task.size - round(tuning.held_out * task.size)
+    steps = math.ceil(tuning.epochs * trained / tuning.batch_size)
+    for method in methods:
+        if method not in experiment.grid:
+            raise unknown_name(f"method of {experiment.name}", method, experiment.grid)
     for row, method in itertools.product(tuning.rows, methods):
         for rate in experiment.grid[method]:
             config = run_config(experiment, row, method, recipe, rate, 0, device)
@@ -62,7 +66,8 @@ def tune(
     for cell, run in results.items():
         accuracies = tried.setdefault(cell.method, {}).setdefault(f"{cell.config.method.learning_rate:g}", [])
         accuracies.append(held_out_accuracy(run))
-    chosen = {}
+    known = read(folder / FILE) if (folder / FILE).is_file() else {}  # other methods' of an earlier call
+    chosen = dict(known.get("chosen", {}))
     for method, by_rate in tried.items():
         best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))
         require(sum(by_rate[best]) > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
@@ -70,7 +75,7 @@ def tune(
         ordered = [float(rate) for rate in by_rate]
         if len(ordered) > 2 and float(best) in (min(ordered), max(ordered)):
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
-    text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": tried})
+    text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": {**known.get("held_out_accuracy", {}), **tried}})
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / FILE, lambda path: write_text(path, text))
     return folder / FILE
@@ -81,7 +86,10 @@ def held_out_accuracy(run: Run | None) -> float:
     return 0.0 if run is None else round(100 * float(run.metrics["test_accuracy"][-1]), 2)
 
 
-def rates_for(experiment: Experiment, folder: Path) -> dict[str, float]:
-    """The experiment's learning rates, and over them those that were tuned in this folder."""
-    tuned = read(folder / FILE)["chosen"] if (folder / FILE).is_file() else {}
-    return {**experiment.learning_rates, **tuned}
+def tuned(experiment: Experiment, folder: Path) -> Experiment:
+    """The experiment with the learning rates that were tuned in this folder, where there are any."""
+    if not (folder / FILE).is_file():
+        return experiment
+    rates = {**experiment.learning_rates, **read(folder / FILE)["chosen"]}
+    how = f"chosen on held-out training images by --tune, see {FILE}"
+    return dataclasses.replace(experiment, learning_rates=rates, how_chosen=how)
