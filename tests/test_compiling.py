@@ -8,6 +8,7 @@ from torch import nn
 
 import orlomo
 from orlomo import compiling
+from orlomo.engines.round import RoundRunner
 from orlomo.tasks.task import classification_loss
 from small import run_cli
 
@@ -75,15 +76,16 @@ def test_without_a_compiler_there_is_a_note_and_the_run_goes_on(tmp_path):
     assert orlomo.load(tmp_path / "run").config.compile == "off"
 
 
-def test_what_was_compiled_before_does_not_matter(tmp_path):
-    """More shapes than torch.compile keeps by default: beyond its limit it would silently run uncompiled."""
+def test_every_model_is_compiled_however_many_there_were_before():
+    """Beyond its default limit, torch.compile would silently run uncompiled: other bits, by what came before."""
+    from torch._dynamo.utils import counters
+
+    assert not compiling.why_not("cpu")
     method = orlomo.OrLoMo(learning_rate=0.05, local_steps=2)
-
-    def params(batch, name):
-        settings = {"workers": 2, "epochs": 0.4, "jobs": 1, "compile": "on", "out": tmp_path / name}
-        return orlomo.train(small_task(batch_size=batch), method, **settings).params
-
-    first = params(6, "first")
-    for batch in (3, 4, 5, 7):
-        params(batch, f"between{batch}")
-    assert torch.equal(params(6, "again"), first)
+    assignment = method.server(small_task().initial_params(0), 1).start()[0]
+    alive = []  # compiled versions of models that are gone do not count against the limit
+    for batch in range(2, 12):
+        before = counters["stats"]["unique_graphs"]
+        alive.append(RoundRunner(small_task(batch_size=batch), method, seed=0))
+        alive[-1].run(assignment)
+        assert counters["stats"]["unique_graphs"] == before + 1
