@@ -52,8 +52,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """
     names = list(known)
     nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return ConfigError(f"unknown {kind} {name!r}: {hint}(known: {', '.join(names)})")
+    hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+    return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 
 def require(condition: bool, message: str) -> None:
