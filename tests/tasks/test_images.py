@@ -1,9 +1,15 @@
 """Augmentation and normalisation as batch operations."""
 
+import dataclasses
+from pathlib import Path
+
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+import orlomo
+from orlomo.engines.round import RoundRunner
 from orlomo.tasks.images import CIFAR10, FASHION_MNIST, Normalised, crop_and_flip
 
 
@@ -79,3 +85,45 @@ def test_normalisation_is_of_the_scale_0_to_1_in_channels_last():
 def test_one_channel_works_too():
     model = Normalised(nn.Flatten(), FASHION_MNIST)
     assert model(pictures(2, channels=1)).shape == (2, 64)
+
+
+SETS = {  # training and test images, bytes of a row
+    "cifar10": (50_000, 10_000, 1 + 3072),
+    "cifar100": (50_000, 10_000, 2 + 3072),
+    "fashion-mnist": (60_000, 10_000, 1 + 784),
+    "tiny-imagenet": (100_000, 10_000, 1 + 12_288),
+}
+
+
+@pytest.fixture
+def black_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored data sets of the official sizes, all zeros: files with holes, which take no room."""
+    monkeypatch.setenv("ORLOMO_DATA", str(tmp_path))
+    for name, (train, test, row) in SETS.items():
+        (tmp_path / name).mkdir()
+        for split, count in (("train", train), ("test", test)):
+            with (tmp_path / name / f"{split}.bin").open("wb") as file:
+                file.truncate(count * row)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "parameters"),
+    [
+        ("cifar10-resnet20", 50_000, 269_722),
+        ("cifar100-resnet20", 50_000, 275_572),
+        ("cifar10-squeezenet", 50_000, 734_986),
+        ("cifar100-squeezenet", 50_000, 781_156),
+        ("tiny-imagenet-resnet32", 100_000, 476_504),
+        ("fashion-mnist", 60_000, 101_770),
+    ],
+)
+def test_the_papers_tasks_take_a_step(black_pictures: None, name: str, size: int, parameters: int) -> None:
+    task = orlomo.task(name, batch_size=4)
+    assert task.size == size
+    method = orlomo.OrLoMo(learning_rate=0.1, local_steps=1)
+    runner = RoundRunner(dataclasses.replace(task, compile=False), method, seed=0)
+    [assignment] = method.server(task.initial_params(0), 1).start()
+    report = runner.run(assignment)
+    assert report.delta_params.numel() == parameters
+    assert report.delta_params.isfinite().all()
+    assert report.delta_params.any()
