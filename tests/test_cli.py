@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orlomo.cli import main
+from orlomo.tasks import TASKS
 
 COMMAND = [sys.executable, "-m", "orlomo.cli"]
 
@@ -133,7 +134,10 @@ def test_a_cut_off_config_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "half.toml is not a whole TOML file" in capsys.readouterr().err
 
 
-def test_lists_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_for_people_and_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ORLOMO_DATA", str(tmp_path))  # nothing is stored there
     assert main(["methods"]) == 0
     text = capsys.readouterr().out
     assert "AAAI 2026" in text
@@ -141,7 +145,10 @@ def test_lists_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> No
     names = [row["name"] for row in json.loads(capsys.readouterr().out)]
     assert names == ["orlomo", "al-sgd", "local-ormo-da", "prsgdm", "ormo-da", "asgd", "local-sgd", "msgd"]
     assert main(["tasks", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["digits", "quadratic", "nonconvex"]
+    sizes = {row["name"]: row["size"] for row in json.loads(capsys.readouterr().out)}
+    assert sizes["digits"] == "1437 samples, batch 16, 4810 parameters"
+    assert "`orlomo data cifar10` gets it" in sizes["cifar10-resnet20"]
+    assert list(sizes) == list(TASKS)
 
 
 def test_a_trace_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
