@@ -93,7 +93,8 @@ def test_a_signal_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     for name in ("train.bin", "test.bin"):
         (given / name).touch()
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(given)],
+        # A shell starts what it runs in the background with SIGINT ignored: not so here, however the tests were started.
+        [sys.executable, "-c", f"import signal; signal.signal(2, signal.default_int_handler)\n{code}", str(given)],
         env={**os.environ, "ORLOMO_DATA": str(tmp_path / "root")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
