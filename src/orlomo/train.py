@@ -14,8 +14,9 @@ from orlomo import compiling, tasks
 from orlomo.cluster import Cluster, Schedule, cluster
 from orlomo.config import RunConfig
 from orlomo.engines import replay as replaying
-from orlomo.engines.execute import Execution, Progress
+from orlomo.engines.execute import Execution
 from orlomo.engines.pool import one_thread
+from orlomo.engines.session import Progress
 from orlomo.engines.simulated import plan
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods import Method, method
@@ -180,7 +181,7 @@ def _write_model(execution: Execution, recorder: RunRecorder, task: Task) -> Non
     """The trained model as a state dict, with running statistics as in an evaluation."""
     seed, device = execution.config.seed, execution.config.device
     flat = task.build(seed, device)
-    load_trained(task, flat, execution.server.params, seed, execution.average_buffers())
+    load_trained(task, flat, execution.server.params, seed, execution.session.average_buffers())
     recorder.model(flat.module.state_dict())
 
 

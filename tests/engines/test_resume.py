@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import orlomo
-from orlomo.engines.execute import checksum
+from orlomo.engines.session import checksum
 from small import NAMES, classification, settings
 
 KILLS = 12  # for each method and number of jobs

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 import orlomo
 from orlomo.config import RunConfig
-from orlomo.engines.execute import Execution, checksum
+from orlomo.engines.execute import Execution
+from orlomo.engines.session import checksum
 from orlomo.engines.simulated import plan
 from orlomo.records.checkpoint import Checkpoint
 from small import NAMES, Memory, classification, settings

@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from orlomo.cluster.schedule import COLUMNS, KINDS, Schedule
-from orlomo.engines.execute import Execution, Progress, checksum
+from orlomo.engines.execute import Execution
+from orlomo.engines.session import Progress, checksum
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
 from orlomo.records.columns import Columns
 from orlomo.records.run import Run

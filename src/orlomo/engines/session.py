@@ -1,0 +1,222 @@
+"""What every engine does with a report: fold it in, record it, evaluate and checkpoint when that is due.
+
+Engines differ in where reports come from; a session knows nothing of that. It is told what happened, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from orlomo.config import RunConfig
+from orlomo.errors import Diverged, OrlomoError, ReportRefused
+from orlomo.methods import Assignment, Report
+from orlomo.records.checkpoint import Checkpoint
+from orlomo.tasks.evaluation import Evaluation
+from orlomo.tasks.task import Task
+
+
+class Recorder(Protocol):
+    """What a session tells as it goes."""
+
+    def event(self, row: dict[str, Any]) -> None: ...
+    def metric(self, row: dict[str, Any]) -> None: ...
+    @property
+    def due(self) -> bool: ...
+    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...
+
+
+class Progress(Protocol):
+    """What a person watching is shown."""
+
+    def report(self, done: int, total: int, loss: float) -> None: ...
+    def evaluation(self, row: dict[str, Any]) -> None: ...
+
+
+class Evaluator(Protocol):
+    """Evaluates parameters while the run goes on."""
+
+    def evaluate(self, params: Tensor, buffers: Tensor | None) -> int:
+        """Start an evaluation; `params` must not change. The ticket is for `evaluation`."""
+
+    def evaluation(self, ticket: int, wait: bool) -> Evaluation | None:
+        """The result; None if it is not there yet and `wait` is false."""
+
+
+@dataclass
+class _PendingEvaluation:
+    row: dict[str, Any]
+    params: Tensor
+    buffers: Tensor | None
+    ticket: int = -1
+
+
+class Session:
+    """A run's server and its record, from the beginning or from a checkpoint."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        task: Task,
+        recorder: Recorder,
+        *,
+        total: int,
+        progress: Progress | None = None,
+        evaluates: bool = True,
+    ):
+        self.config, self.task, self.recorder, self.total = config, task, recorder, total
+        self._progress, self._evaluates = progress, evaluates
+        initial = task.initial_params(config.seed).to(config.device)
+        self.server = config.method.server(initial, config.workers, task.size)
+        self.events = 0  # recorded so far
+        self.reports = 0
+        self._started = time.monotonic()
+        self._earlier_seconds = 0.0  # of earlier sittings
+        self._evaluated = 0  # evaluations begun
+        self._pending: deque[_PendingEvaluation] = deque()
+        self._worker_buffers: dict[int, Tensor] = {}
+
+    def elapsed(self) -> float:
+        """Real seconds, earlier sittings included."""
+        return self._earlier_seconds + time.monotonic() - self._started
+
+    def fold(self, report: Report) -> list[Assignment]:
+        """Fold a report in; numbers that are not finite mean that the run has diverged."""
+        t = self.server.iteration
+        try:
+            return self.server.receive(report)
+        except ReportRefused as error:
+            if error.reason == "finite":
+                raise Diverged(f"the run diverged at iteration {t}: {error}; lower the learning rate") from None
+            raise OrlomoError(f"iteration {t}: {error}") from None
+
+    def record_report(self, row: dict[str, Any], report: Report) -> None:
+        """The report that was folded in last, as a row of the trace."""
+        if report.buffers is not None:
+            self._worker_buffers[report.worker] = report.buffers
+        self.events += 1
+        self.reports += 1
+        self.recorder.event({**row, "loss": report.loss})
+        if self._progress is not None:
+            self._progress.report(self.reports, self.total, report.loss)
+
+    def record_change(self, row: dict[str, Any]) -> None:
+        """A worker has come or gone."""
+        self._worker_buffers.pop(row["worker"], None)
+        self.events += 1
+        self.recorder.event(row)
+
+    def evaluate_if_due(self, evaluator: Evaluator, seconds: float, at_end: bool) -> None:
+        """Begin an evaluation if an interval has passed, or the run is at its end."""
+        ledger = self.server.ledger
+        epoch = ledger.samples / self.task.size
+        passed = epoch >= self._evaluated * self.config.evaluate_every
+        if not self._evaluates or not ledger.settled or not (passed or at_end):
+            return
+        self._evaluated = int(epoch / self.config.evaluate_every) + 1
+        params = self.server.params.clone()
+        row = {
+            "iteration": self.server.iteration,
+            "reports": self.reports,
+            "samples": ledger.samples,
+            "epoch": epoch,
+            "virtual_seconds": seconds,
+            "real_seconds": self.elapsed(),
+            "learning_rate": ledger.local_rate(ledger.samples),
+            "params_checksum": checksum(params),
+        }
+        buffers = self.average_buffers()
+        self._pending.append(_PendingEvaluation(row, params, buffers, evaluator.evaluate(params, buffers)))
+
+    def begin_pending(self, evaluator: Evaluator) -> None:
+        """Begin the evaluations that a checkpoint has brought along."""
+        for pending in self._pending:
+            pending.ticket = evaluator.evaluate(pending.params, pending.buffers)
+
+    def gather(
+        self, evaluator: Evaluator, keep: int, waiting: Callable[[], AbstractContextManager[Any]] = nullcontext
+    ) -> None:
+        """Record finished evaluations in order; wait, within `waiting`, until at most `keep` are unfinished."""
+        while self._pending:
+            first = self._pending[0]
+            with waiting():
+                result = evaluator.evaluation(first.ticket, wait=len(self._pending) > keep)
+            if result is None:
+                return
+            self._pending.popleft()
+            full = {**first.row, **result._asdict()}
+            self.recorder.metric(full)
+            if self._progress is not None:
+                self._progress.evaluation(full)
+
+    def average_buffers(self) -> Tensor | None:
+        """The mean of what each worker reported last, where the task averages buffers."""
+        if not self._worker_buffers:
+            return None
+        return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
+
+    def save(self, held: Iterable[Assignment], at_end: bool, **more: Any) -> None:
+        """Write a checkpoint: the server, the work in flight, the evaluations not yet done."""
+        state = self.server.state_dict()
+        ledger = state.pop("ledger")
+        tensors = {f"server.{name}": vector for name, vector in state.items()}
+        held = list(held)
+        for assignment in held:  # those of one index share one vector
+            tensors[f"held.{assignment.index}.params"] = assignment.params
+            if assignment.momentum is not None:
+                tensors[f"held.{assignment.index}.momentum"] = assignment.momentum
+        for place, pending in enumerate(self._pending):
+            tensors[f"evaluation.{place}.params"] = pending.params
+            if pending.buffers is not None:
+                tensors[f"evaluation.{place}.buffers"] = pending.buffers
+        for worker, buffers in self._worker_buffers.items():
+            tensors[f"buffers.{worker}"] = buffers
+        values = {
+            "finished": at_end and not self._pending,
+            "ledger": ledger,
+            "held": [[a.worker, a.index, a.round, a.learning_rate, a.local_steps] for a in held],
+            "evaluations": [pending.row for pending in self._pending],
+            "evaluated": self._evaluated,
+            "reports": self.reports,
+            "real_seconds": self.elapsed(),
+            "params_checksum": checksum(self.server.params),
+            **more,
+        }
+        self.recorder.save(self.events, tensors, values)
+
+    def load(self, saved: Checkpoint) -> list[Assignment]:
+        """Go on from a checkpoint; gives the assignments that were in flight."""
+        tensors, values = saved.tensors, saved.values
+        vectors = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
+        self.server.load_state_dict({**vectors, "ledger": values["ledger"]})
+        self.events, self.reports = saved.position, values["reports"]
+        self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
+        device = self.config.device
+        for place, row in enumerate(values["evaluations"]):
+            params, buffers = tensors[f"evaluation.{place}.params"], tensors.get(f"evaluation.{place}.buffers")
+            on_device = None if buffers is None else buffers.to(device)
+            self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
+        for name, buffers in tensors.items():
+            if name.startswith("buffers."):
+                self._worker_buffers[int(name.removeprefix("buffers."))] = buffers.to(device)
+        assignments = []
+        for worker, index, round_, rate, steps in values["held"]:
+            momentum = tensors.get(f"held.{index}.momentum")
+            sent = None if momentum is None else momentum.to(device)
+            params = tensors[f"held.{index}.params"].to(device)
+            assignments.append(Assignment(worker, index, round_, params, rate, steps, sent))
+        return assignments
+
+
+def checksum(vector: Tensor) -> str:
+    """A short fingerprint of a vector's bits."""
+    content: Any = vector.cpu().contiguous().view(torch.uint8).numpy()
+    return "b2-" + hashlib.blake2b(content, digest_size=8).hexdigest()
