@@ -16,7 +16,7 @@ from torch import Tensor
 
 from orlomo.methods.ledger import Fold
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors, chunks
+from orlomo.methods.server import Vectors
 from orlomo.methods.worker import PlainSteps, Report, WorkerRule
 
 
@@ -46,5 +46,5 @@ class ALSGD(Method):
 
 def fold_plain(vectors: Vectors, fold: Fold, report: Report) -> None:
     """Line 7 of Algorithm 1: w -= eta Delta w."""
-    for w, delta in chunks(vectors.params, report.delta_params):
+    for w, delta in vectors.chunks(vectors.params, report.delta_params):
         w.sub_(delta, alpha=fold.eta)

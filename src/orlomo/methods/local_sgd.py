@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orlomo.methods.ledger import Fold
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors, chunks
+from orlomo.methods.server import Vectors
 from orlomo.methods.worker import PlainSteps, Report, WorkerRule
 
 
@@ -35,10 +35,10 @@ class LocalSGD(Method):
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
     def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        for sum_w, delta_w in chunks(vectors.sum_params, report.delta_params):
+        for sum_w, delta_w in vectors.chunks(vectors.sum_params, report.delta_params):
             sum_w.add_(delta_w)
 
     def close(self, vectors: Vectors, reports: int) -> None:
-        for w, sum_w in chunks(vectors.params, vectors.sum_params):
+        for w, sum_w in vectors.chunks(vectors.params, vectors.sum_params):
             w.sub_(sum_w, alpha=1 / reports)
             sum_w.zero_()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from orlomo.methods.ledger import Fold
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors, chunks
+from orlomo.methods.server import Vectors
 from orlomo.methods.worker import MomentumSteps, Report, WorkerRule
 
 
@@ -52,12 +52,14 @@ class OrLoMo(Method):
         beta, eta = self.momentum, fold.eta
         weight = beta**fold.behind * eta
         catch_up = geometric(beta, fold.behind) * eta
-        for w, u, delta_w, delta_u in chunks(
+        for w, u, delta_w, delta_u in vectors.chunks(
             vectors.params, vectors.momentum, report.delta_params, report.delta_momentum
         ):
             open_groups(w, u, beta, fold.boundary)  # lines 6-10
             u.add_(delta_u, alpha=weight)  # line 12
-            w.sub_(delta_w, alpha=eta).sub_(delta_u, alpha=catch_up)  # line 13
+            w.sub_(delta_w, alpha=eta)  # line 13
+            if catch_up:
+                w.sub_(delta_u, alpha=catch_up)
 
 
 def geometric(beta: float, terms: int) -> float:

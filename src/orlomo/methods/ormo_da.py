@@ -15,7 +15,7 @@ from torch import Tensor
 from orlomo.methods.ledger import Fold
 from orlomo.methods.method import Method
 from orlomo.methods.orlomo import open_groups
-from orlomo.methods.server import Vectors, chunks
+from orlomo.methods.server import Vectors
 from orlomo.methods.worker import PlainSteps, Report, WorkerRule
 
 
@@ -51,7 +51,7 @@ def fold_ordered(vectors: Vectors, fold: Fold, report: Report, beta: float) -> N
     """The server's lines 6 to 13 of Algorithm 3; with one gradient a report, OrMo-DA itself."""
     weight = beta**fold.behind * fold.eta
     reach = (1 - beta ** (fold.behind + 1)) / (1 - beta) * fold.eta
-    for w, u, delta in chunks(vectors.params, vectors.momentum, report.delta_params):
+    for w, u, delta in vectors.chunks(vectors.params, vectors.momentum, report.delta_params):
         open_groups(w, u, beta, fold.boundary)  # lines 6-10
         u.add_(delta, alpha=weight)  # line 12
         w.sub_(delta, alpha=reach)  # line 13

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from orlomo.methods.ledger import Fold
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors, chunks
+from orlomo.methods.server import Vectors
 from orlomo.methods.worker import MomentumSteps, Report, WorkerRule
 
 
@@ -54,7 +54,7 @@ class PRSGDm(Method):
 
 def sum_report(vectors: Vectors, report: Report) -> None:
     """Add a report, with its momentum, to the open barrier's sums."""
-    for sum_w, sum_u, delta_w, u in chunks(
+    for sum_w, sum_u, delta_w, u in vectors.chunks(
         vectors.sum_params, vectors.sum_momentum, report.delta_params, report.delta_momentum
     ):
         sum_w.add_(delta_w)
@@ -63,7 +63,7 @@ def sum_report(vectors: Vectors, report: Report) -> None:
 
 def average_momentum(vectors: Vectors, reports: int) -> None:
     """w <- mean of the workers' w, u <- mean of the workers' u; the sums start again at zero."""
-    for w, u, sum_w, sum_u in chunks(vectors.params, vectors.momentum, vectors.sum_params, vectors.sum_momentum):
+    for w, u, sum_w, sum_u in vectors.chunks(*vectors.named().values()):
         w.sub_(sum_w, alpha=1 / reports)
         u.copy_(sum_u).div_(reports)
         sum_w.zero_()

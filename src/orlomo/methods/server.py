@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +16,8 @@ from orlomo.methods.worker import Assignment, Report
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
 
-CHUNK = 1 << 14
-"""Elements an update handles at a time: small enough to stay in cache and to run on one thread (same bits always)."""
+CHUNK = 1 << 18
+"""Elements an update handles at a time: few enough to stay in cache, so many that Python's share is small."""
 
 
 @dataclass
@@ -32,10 +32,32 @@ class Vectors:
     momentum: Tensor | None = None
     sum_params: Tensor | None = None
     sum_momentum: Tensor | None = None
+    reply: Tensor | None = field(default=None, repr=False)  # while a fold goes on: where the new params are to go too
 
     def named(self) -> dict[str, Tensor]:
         """The vectors that are there, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None and name != "reply"}
+
+    def chunks(self, *wanted: Tensor | None) -> Iterator[tuple[Tensor, ...]]:
+        """The vectors, piece by piece: several operations on a piece that stays in cache are one pass over memory.
+
+        Where there is a `reply`, it gets each piece of `params` as soon as that is done, in the same pass. On an
+        accelerator the whole vectors are one piece.
+        """
+        vectors = tuple(vector for vector in wanted if vector is not None)
+        assert len(vectors) == len(wanted), "the method folds a vector that it does not have"
+        size = CHUNK if self.params.device.type == "cpu" else max(1, self.params.numel())
+        pieces = zip(*(torch.split(vector, size) for vector in vectors), strict=True)
+        if self.reply is None:
+            yield from pieces
+            return
+        for parts, w, copy in zip(pieces, torch.split(self.params, size), torch.split(self.reply, size), strict=True):
+            yield parts
+            copy.copy_(w)
+
+
+Place = Callable[[int], Vectors]
+"""worker -> where to put the parameters, and the momentum where it carries one, that are handed to it."""
 
 
 class Server:
@@ -56,6 +78,7 @@ class Server:
         self.vectors = vectors
         self.workers_at_start = workers
         self.last_fold: Fold | None = None  # how the newest report was folded in
+        self.place: Place | None = None  # None: workers that are answered together share one copy
         self._snapshot: Vectors | None = None
 
     @property
@@ -112,15 +135,21 @@ class Server:
     @torch.no_grad()
     def _carry_out(self, step: Step, report: Report | None) -> list[Assignment]:
         if step.fold is not None and report is not None:
+            if self.place is not None and not self.method.synchronous:  # the answer is the vector that comes out
+                self.vectors.reply = self.place(report.worker).params
             self.method.fold(self.vectors, step.fold, report)
             self.last_fold = step.fold
         if step.closed:
             self.method.close(self.vectors, step.closed)
         if step.closed or (step.fold is not None and not self.method.synchronous):
             self._snapshot = None  # the parameters have changed
-        return [self._assignment(handout) for handout in step.handouts]
+        assignments = [self._assignment(handout) for handout in step.handouts]
+        self.vectors.reply = None
+        return assignments
 
     def _assignment(self, handout: Handout) -> Assignment:
+        if self.place is not None:
+            return self._placed(handout, self.place(handout.worker))
         if self._snapshot is None:  # one copy, however many workers receive it
             momentum = self.vectors.momentum if self.method.carries_momentum else None
             self._snapshot = Vectors(self.vectors.params.clone(), None if momentum is None else momentum.clone())
@@ -134,6 +163,24 @@ class Server:
             self._snapshot.momentum,
         )
 
+    def _placed(self, handout: Handout, room: Vectors) -> Assignment:
+        if self.vectors.reply is None:
+            room.params.copy_(self.vectors.params)
+        momentum = None
+        if self.method.carries_momentum:
+            assert room.momentum is not None
+            assert self.vectors.momentum is not None
+            momentum = room.momentum.copy_(self.vectors.momentum)
+        return Assignment(
+            handout.worker,
+            handout.index,
+            handout.round,
+            room.params,
+            handout.learning_rate,
+            self.method.local_steps,
+            momentum,
+        )
+
     def _check_vectors(self, report: Report) -> None:
         expected = {"delta_params": report.delta_params}
         if self.method.reports_momentum:
@@ -145,7 +192,7 @@ class Server:
             if found != wanted:
                 raise ReportRefused("length", f"{name} of worker {report.worker} is {found}, not {wanted}")
         for name, vector in expected.items():
-            if not all_finite(vector):
+            if not (all_finite(vector) if report.finite is None else report.finite):
                 where = f"worker {report.worker}, index {report.index}"
                 raise ReportRefused("finite", f"{name} of {where} is not finite")
 
@@ -156,16 +203,3 @@ def all_finite(vector: Tensor) -> bool:
         return True
     smallest, largest = torch.aminmax(vector)  # both are NaN where any element is
     return bool(torch.isfinite(smallest) & torch.isfinite(largest))
-
-
-def chunks(*wanted: Tensor | None) -> Iterator[tuple[Tensor, ...]]:
-    """The vectors, piece by piece: several operations on a piece that stays in cache are one pass over memory.
-
-    On an accelerator the whole vectors are one piece.
-    """
-    vectors = tuple(vector for vector in wanted if vector is not None)
-    assert len(vectors) == len(wanted), "the method folds a vector that it does not have"
-    if vectors[0].device.type != "cpu":
-        yield vectors
-        return
-    yield from zip(*(torch.split(vector, CHUNK) for vector in vectors), strict=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +32,11 @@ class Assignment:
     local_steps: int
     momentum: Tensor | None = None
 
+    def to(self, device: torch.device | str) -> Assignment:
+        """The same with its vectors there."""
+        momentum = None if self.momentum is None else self.momentum.to(device, non_blocking=True)
+        return replace(self, params=self.params.to(device, non_blocking=True), momentum=momentum)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -44,10 +50,30 @@ class Report:
     loss: float = math.nan
     round: int | None = None  # checked when given: tells two stays of one worker apart
     buffers: Tensor | None = None  # running statistics, where the task averages them
+    finite: bool | None = None  # whether the vectors are; None: the server looks for itself
+
+    def to(self, device: torch.device | str) -> Report:
+        """The same with its vectors there."""
+        momentum = None if self.delta_momentum is None else self.delta_momentum.to(device)
+        buffers = None if self.buffers is None else self.buffers.to(device)
+        return replace(self, delta_params=self.delta_params.to(device), delta_momentum=momentum, buffers=buffers)
+
+
+class Outbox(NamedTuple):
+    """Where a rule leaves its reports' vectors; each report overwrites the last."""
+
+    delta_params: Tensor
+    delta_momentum: Tensor
 
 
 class WorkerRule(ABC):
     """The local steps of a method, on a flat parameter vector that they change in place."""
+
+    outbox: Outbox | None = None  # None: new vectors for each report
+
+    def _delta(self, assigned: Tensor, params: Tensor) -> Tensor:
+        """How far the parameters have moved: w - w~."""
+        return assigned - params if self.outbox is None else torch.sub(assigned, params, out=self.outbox.delta_params)
 
     @abstractmethod
     def start(self, assignment: Assignment) -> None:
@@ -83,7 +109,7 @@ class PlainSteps(WorkerRule):
     @torch.no_grad()
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
         a = self.assignment
-        delta = a.params - self.params
+        delta = self._delta(a.params, self.params)
         return Report(a.worker, a.index, delta, None, samples, loss, a.round)
 
 
@@ -104,9 +130,12 @@ class MomentumSteps(WorkerRule):
     def start(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.params.copy_(assignment.params)
-        # A fresh buffer each round: the last one went out with the last report.
-        start = assignment.momentum
-        self.momentum = torch.zeros_like(self.params) if start is None else start.to(self.params.device, copy=True)
+        # Without an outbox a fresh buffer each round: the last one went out with the last report.
+        self.momentum = torch.empty_like(self.params) if self.outbox is None else self.outbox.delta_momentum
+        if assignment.momentum is None:
+            self.momentum.zero_()
+        else:
+            self.momentum.copy_(assignment.momentum)
 
     @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
@@ -117,7 +146,7 @@ class MomentumSteps(WorkerRule):
     @torch.no_grad()
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
         a = self.assignment
-        delta = a.params - self.params
+        delta = self._delta(a.params, self.params)
         return Report(a.worker, a.index, delta, self.momentum, samples, loss, a.round)
 
 
