@@ -71,3 +71,6 @@ class Memory:
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         self.saved.append((position, {name: t.clone() for name, t in tensors.items()}, values))
+
+    def postpone(self, seconds: float) -> None:
+        pass

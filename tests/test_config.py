@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,3 +80,39 @@ def test_a_cut_off_file_is_one_clear_line(tmp_path: Path) -> None:
         config.read(path)
     with pytest.raises(orlomo.OrlomoError, match="cannot read"):
         config.read(tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"engine": "process"}, "did you mean 'processes'"),
+        ({"pace": (1.0,)}, "pace is for --engine processes"),
+        ({"devices": ("cpu",)}, "devices is for --engine processes"),
+        ({"threads": 2}, "leave threads out"),
+        ({"engine": "processes", "threads": 0}, "threads must be at least 1, not 0"),
+        ({"engine": "processes", "pace": (1.0, 2.0)}, "pace has 2 numbers for 4 workers"),
+        ({"engine": "processes", "pace": (1.0, 1.0, 0.5, 1.0)}, "pace must be 1 .* or more, not 0.5"),
+        ({"engine": "processes", "devices": ()}, "devices names no device"),
+        (
+            {"engine": "processes", "cluster": orlomo.cluster("heterogeneous")},
+            "--cluster is for the simulator",
+        ),
+    ],
+)
+def test_settings_of_the_wrong_engine(given: dict[str, Any], message: str) -> None:
+    values = {"workers": 4, "cluster": orlomo.cluster("homogeneous"), "method": orlomo.method("orlomo"), **given}
+    with pytest.raises(orlomo.OrlomoError, match=message):
+        config.RunConfig(**values)
+
+
+def test_a_processes_config_goes_to_toml_and_back() -> None:
+    made = config.RunConfig(
+        method=orlomo.method("orlomo"),
+        cluster=orlomo.cluster("homogeneous"),
+        engine="processes",
+        workers=2,
+        pace=(1.0, 2.5),
+        devices=("cpu", "cuda:1"),
+        threads=3,
+    )
+    assert config.from_table(tomllib.loads(config.write(made))) == made

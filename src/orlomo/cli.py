@@ -12,9 +12,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import orlomo
+from orlomo.cluster import command as trace_command
 from orlomo.data import command as data_command
+from orlomo.engines import command as workers_command
 from orlomo.errors import ConfigError, Interrupted, OrlomoError, unknown_name
 from orlomo.reproduce import command as reproducing
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"numbers with commas between, as in 1,1,2,4, not {text!r}") from None
+
 
 METHOD_FLAGS = {
     "learning_rate": (float, "local learning rate (gamma)"),
@@ -30,8 +44,11 @@ RUN_FLAGS = {
     "workers": (int, "number of workers (K)"),
     "epochs": (float, "passes over the data, all workers together"),
     "cluster": (str, "homogeneous, heterogeneous, heterogeneous:4, slow-worker:10, or a TOML file"),
-    "engine": (str, "what runs the workers: simulated"),
+    "engine": (str, "what runs the workers: simulated (virtual time), processes (for real, on this machine)"),
     "device": (str, "where the models are: cpu, cuda"),
+    "devices": (_names, "processes: where each worker's model is, as in cuda:0,cuda:1,cpu; around again"),
+    "threads": (int, "processes: threads of arithmetic a worker (default: cores / workers)"),
+    "pace": (_numbers, "processes: how many times slower each worker is to be, as in 1,1,2,4"),
     "batch_size": (int, "in place of the task's own"),
     "samples": (int, "use only this many training samples"),
     "held_out": (float, "test on this share of the training samples: for choosing settings"),
@@ -119,23 +136,15 @@ def parser() -> Parser:
     ):
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         command.add_argument("folder", type=Path)
+        if name == "resume":
+            command.add_argument("--workers", type=int, help="go on with so many (not in the simulator)")
         _common(command)
         command.set_defaults(call=call)
+    workers_command.add(commands)
 
     reproducing.add(commands)
 
-    tracing = commands.add_parser("trace", help="lay down a schedule alone, without a task, as CSV", allow_abbrev=False)
-    tracing.add_argument("--method", default="orlomo")
-    tracing.add_argument("--workers", type=int, default=16)
-    tracing.add_argument("--iterations", type=int, default=1000)
-    tracing.add_argument("--local-steps", type=int)
-    tracing.add_argument("--cluster", default="homogeneous")
-    tracing.add_argument("--seed", type=int, default=0)
-    tracing.add_argument("--parameters", type=int, default=0, help="the model's size, where bytes cost time")
-    tracing.add_argument("--out", type=Path, help="the CSV file (default: only the summary)")
-    tracing.add_argument("--json", action="store_true")
-    tracing.set_defaults(call=_trace)
-
+    trace_command.add(commands)
     for name, call, text in (
         ("methods", _methods, "list the methods"),
         ("tasks", _tasks, "list the built-in tasks"),
@@ -158,10 +167,6 @@ def _common(command: Parser) -> None:
     command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _warn(text: str) -> None:
-    print(f"orlomo: warning: {text}", file=sys.stderr)
-
-
 def _table(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The config's table (without the method) and the method's, from the TOML file and the flags over it."""
     from orlomo import config
@@ -180,7 +185,7 @@ def _train(options: argparse.Namespace) -> int:
     from orlomo import config
     from orlomo.compare import settings_for
     from orlomo.methods import METHODS
-    from orlomo.report.progress import TerminalProgress
+    from orlomo.report.progress import TerminalProgress, warn
     from orlomo.train import start
 
     table, method = _table(options)
@@ -193,7 +198,7 @@ def _train(options: argparse.Namespace) -> int:
         method = {**kept, **flags, "name": options.method}
     settings = config.from_table({**table, "method": method}, options.task)
     with TerminalProgress(options.quiet) as progress:
-        run = start(settings, options.out, jobs=options.jobs, progress=progress, warn=_warn)
+        run = start(settings, options.out, jobs=options.jobs, progress=progress, warn=warn)
     return _print_run(run, options.json)
 
 
@@ -204,7 +209,7 @@ def _compare(options: argparse.Namespace) -> int:
     from orlomo.compare import check_methods, compare, settings_for
     from orlomo.errors import require
     from orlomo.methods import METHODS
-    from orlomo.report.progress import TerminalProgress
+    from orlomo.report.progress import TerminalProgress, warn
     from orlomo.report.summary import terminal_table
 
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
@@ -230,7 +235,7 @@ def _compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
     try:
         with TerminalProgress(options.quiet, runs=len(names) * options.seeds) as progress:
-            result = compare(configs, folder, jobs=options.jobs, progress=progress, warn=_warn)
+            result = compare(configs, folder, jobs=options.jobs, progress=progress, warn=warn)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(
@@ -240,10 +245,13 @@ def _compare(options: argparse.Namespace) -> int:
         print(json.dumps(result.to_json()))
         return 0
     first = configs[names[0]][0]
-    title = f"{first.task}: {first.workers} workers, {first.cluster.name} cluster, {first.epochs:g} epochs"
+    simulated = first.engine == "simulated"
+    where = f"{first.where} cluster" if simulated else first.where
+    title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
     console = Console()
     console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
-    console.print(terminal_table(result.rows, f"{title}, {options.seeds} seed{'s' * (options.seeds > 1)}"))
+    title += f", {options.seeds} seed{'s' * (options.seeds > 1)}"
+    console.print(terminal_table(result.rows, title, "virtual" if simulated else "real"))
     for path in result.files:
         print(path)
     return 0
@@ -251,64 +259,26 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
-    from orlomo.report.progress import TerminalProgress
+    from orlomo.report.progress import TerminalProgress, warn
     from orlomo.train import resume
 
     if Run(options.folder, lambda text: None).finished:
         print(f"{options.folder} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
-        run = resume(options.folder, jobs=options.jobs, progress=progress, warn=_warn)
+        run = resume(options.folder, workers=options.workers, jobs=options.jobs, progress=progress, warn=warn)
     return _print_run(run, options.json)
 
 
 def _replay(options: argparse.Namespace) -> int:
     import dataclasses
 
-    from orlomo.report.progress import TerminalProgress
+    from orlomo.report.progress import TerminalProgress, warn
     from orlomo.train import replay
 
     with TerminalProgress(options.quiet) as progress:
-        result = replay(options.folder, jobs=options.jobs, progress=progress, warn=_warn)
+        result = replay(options.folder, jobs=options.jobs, progress=progress, warn=warn)
     print(json.dumps(dataclasses.asdict(result)) if options.json else result)
     return 0 if result.agrees else 1
-
-
-def _trace(options: argparse.Namespace) -> int:
-    import numpy as np
-
-    from orlomo import config
-    from orlomo.cluster.schedule import COLUMNS, KINDS
-    from orlomo.methods import method
-    from orlomo.records.columns import TableWriter
-    from orlomo.trace import trace
-
-    settings = {} if options.local_steps is None else {"local_steps": options.local_steps}
-    events = trace(
-        method(options.method, **settings),
-        workers=options.workers,
-        iterations=options.iterations,
-        cluster=config.make_cluster(options.cluster, "--cluster"),
-        seed=options.seed,
-        parameters=options.parameters,
-    )
-    if options.out is not None:
-        writer = TableWriter(options.out, COLUMNS)
-        names = list(COLUMNS)
-        for values in zip(*(events[name].tolist() for name in names), strict=True):
-            writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
-        writer.close()
-    delays = events["delay"][events.reports]
-    facts = {
-        "events": len(events),
-        "virtual_seconds": float(events["finish"][-1]),
-        "mean_delay": float(np.mean(delays)),
-        "max_delay": int(np.max(delays)),
-    }
-    if options.json:
-        print(json.dumps(facts))
-    else:
-        print("  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items()))
-    return 0
 
 
 def _methods(options: argparse.Namespace) -> int:
@@ -349,10 +319,10 @@ def _print_run(run: Any, as_json: bool) -> int:
         print(json.dumps(summary.to_json()))
         return 0
     accuracy = "" if summary.test_accuracy != summary.test_accuracy else f"test accuracy {summary.test_accuracy:.2%}, "
+    simulated = f"virtual time {summary.virtual_seconds:.1f}, " if run.config.engine == "simulated" else ""
     print(
-        f"{summary.method} on {summary.task}: {accuracy}train loss {summary.train_loss:.4g}, "
-        f"virtual time {summary.virtual_seconds:.1f}, mean delay {summary.mean_delay:.1f}, "
-        f"max delay {summary.max_delay}, real time {summary.real_seconds:.1f} s"
+        f"{summary.method} on {summary.task}: {accuracy}train loss {summary.train_loss:.4g}, {simulated}"
+        f"mean delay {summary.mean_delay:.1f}, max delay {summary.max_delay}, real time {summary.real_seconds:.1f} s"
     )
     print(summary.folder)
     return 0

@@ -82,7 +82,7 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
     summaries = {name: [None if run is None else summarise(run) for run in runs] for name, runs in found.items()}
     table = rows(summaries, reference)
     first = next(iter(configs.values()))[0]
-    title = f"{first.task}: {first.workers} workers, {first.cluster.name}, {first.epochs:g} epochs"
+    title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
     result = Comparison(table, runs, reference, folder, accuracy_plot(runs, title, folder))
     text = json.dumps(result.to_json(), indent=1)

@@ -17,7 +17,7 @@ from orlomo.cluster import Cluster, cluster
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.methods import METHODS, Method, method
 
-ENGINES = ("simulated",)
+ENGINES = ("simulated", "processes")
 COMPILE = ("auto", "on", "off")
 
 
@@ -32,8 +32,11 @@ class RunConfig:
         workers: K.
         epochs: passes over the training data, all workers together.
         seed: of everything random.
-        engine: what runs the workers.
+        engine: what runs the workers: `simulated` on virtual time, `processes` for real.
         device: where the models are.
+        devices: where each worker's model is, worker by worker and around again (processes).
+        threads: threads of arithmetic a worker; None: cores / workers. A run's folder records it: it decides the bits.
+        pace: how many times slower than it could each worker is to be, for rehearsals (processes).
         batch_size: in place of the task's own.
         samples: use only this many of the training samples, always the same.
         held_out: test on this share of the training samples, which are then not trained on: for choosing settings.
@@ -50,6 +53,9 @@ class RunConfig:
     seed: int = 0
     engine: str = "simulated"
     device: str = "cpu"
+    devices: tuple[str, ...] | None = None
+    threads: int | None = None
+    pace: tuple[float, ...] | None = None
     batch_size: int | None = None
     samples: int | None = None
     held_out: float = 0.0
@@ -78,14 +84,51 @@ class RunConfig:
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
         if self.engine not in ENGINES:
             raise unknown_name("engine", self.engine, ENGINES)
+        self._check_engine()
         limit = self.method.max_workers
         if limit is not None and self.workers > limit:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
 
+    def _check_engine(self) -> None:
+        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, not {self.threads}")
+        if self.engine == "simulated":
+            for name in ("devices", "pace"):
+                require(getattr(self, name) is None, f"{name} is for --engine processes; the simulator has --cluster")
+            require(
+                self.threads in (None, 1), "the simulated engine computes rounds on 1 thread each: leave threads out"
+            )
+            return
+        require(
+            self.cluster == cluster("homogeneous"),
+            f"the engine {self.engine} runs on real time: --cluster is for the simulator, see --pace",
+        )
+        require(self.devices is None or len(self.devices) > 0, "devices names no device")
+        if self.pace is not None:
+            count = len(self.pace)
+            require(count == self.workers, f"pace has {count} numbers for {self.workers} workers: one each")
+            good = all(1 <= pace < math.inf for pace in self.pace)
+            require(good, f"pace must be 1 (as fast as it can) or more, not {min(self.pace):g}")
+
+    @property
+    def where(self) -> str:
+        """What it runs on, in a word or two."""
+        return self.cluster.name if self.engine == "simulated" else self.engine
+
+    @property
+    def compute_device(self) -> str:
+        """Where a replay computes: where all workers did, if they did in one place."""
+        return self.devices[0] if self.devices and len(set(self.devices)) == 1 else self.device
+
+    @property
+    def server_device(self) -> str:
+        """Where the server's vectors are: with the workers' where it runs in their process, else in main memory."""
+        return self.device if self.engine == "simulated" else "cpu"
+
 
 def to_table(config: RunConfig) -> dict[str, Any]:
     """Plain nested values, as in a TOML file; None is left out."""
-    table = _plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name != "method"})
+    left_out = ("method",) if config.engine == "simulated" else ("method", "cluster")
+    table = _plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
     return {**table, "method": config.method.to_table()}
 
 
@@ -111,6 +154,8 @@ def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
     """Whether a stored run is the wanted one; it may have decided what was left to it."""
     if wanted.compile == "auto":
         stored = dataclasses.replace(stored, compile="auto")
+    if wanted.threads is None:
+        stored = dataclasses.replace(stored, threads=None)
     return to_table(stored) == to_table(wanted)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from orlomo.cluster import Cluster, Schedule, cluster, lay_down
+from orlomo.cluster import Cluster, Schedule, lay_down
+from orlomo.cluster import cluster as cluster_by_name
 from orlomo.engines.simulated import round_bytes
 from orlomo.errors import require
 from orlomo.methods import Method
@@ -32,17 +33,12 @@ def trace(
     require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
     require(math.isfinite(parameters) and parameters >= 0, f"parameters must be 0 or more, not {parameters}")
     chosen = method_by_name(method) if isinstance(method, str) else method
-    place = _cluster(cluster)
     return lay_down(
         chosen.ledger(workers, epoch_samples=1),
-        place,
+        cluster_by_name(cluster),
         workers=workers,
         local_steps=chosen.local_steps,
         reports=iterations,
         seed=seed,
         round_bytes=round_bytes(chosen, parameters),
     )
-
-
-def _cluster(chosen: Cluster | str) -> Cluster:
-    return cluster(chosen) if isinstance(chosen, str) else chosen

@@ -5,25 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
-from orlomo import compiling, tasks
-from orlomo.cluster import Cluster, Schedule, cluster
+from orlomo import compiling
+from orlomo.cluster import Cluster, Schedule
+from orlomo.cluster import cluster as cluster_by_name
 from orlomo.config import RunConfig
 from orlomo.engines import replay as replaying
 from orlomo.engines.execute import Execution
-from orlomo.engines.pool import one_thread
-from orlomo.engines.session import Progress
+from orlomo.engines.pool import on_threads
+from orlomo.engines.processes import Processes
+from orlomo.engines.session import Progress, planned_reports
+from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import plan
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods import Method, method
-from orlomo.records.run import Run, RunRecorder, create_folder, resume_command
-from orlomo.tasks import Task
+from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
+from orlomo.tasks import Task, task_of
 from orlomo.tasks.evaluation import load_trained
-from orlomo.tasks.task import subset
 
 Warn = Callable[[str], None]
 
@@ -40,6 +43,9 @@ def train(
     jobs: int | None = None,
     out: Path | str | None = None,
     device: str = "cpu",
+    devices: Sequence[str] | None = None,
+    threads: int | None = None,
+    pace: Sequence[float] | None = None,
     batch_size: int | None = None,
     samples: int | None = None,
     held_out: float = 0.0,
@@ -47,6 +53,7 @@ def train(
     evaluate_every: float = 1.0,
     checkpoint_seconds: float = 30.0,
     progress: Progress | None = None,
+    warn: Warn = print,
 ) -> Run:
     """Train a task with a method on a cluster, and record the run in a folder.
 
@@ -55,12 +62,16 @@ def train(
         method: a method, or its name for its default hyperparameters.
         workers: K.
         epochs: passes over the training data, all workers together.
-        engine: `simulated`.
-        cluster: a `Cluster`, or a preset's name: `homogeneous`, `heterogeneous`, `slow-worker:10`.
+        engine: `simulated` (virtual time) or `processes` (worker processes on this machine, real time).
+        cluster: of the simulated engine: a `Cluster`, or a preset's name: `homogeneous`, `heterogeneous`,
+            `slow-worker:10`.
         seed: the same seed gives the same bits.
-        jobs: processes that compute rounds; None: one a core. Does not change the result.
+        jobs: processes that compute rounds in the simulated engine; None: one a core. Does not change the result.
         out: the run folder; None: a new one under `runs/`.
         device: where the models are.
+        devices: for processes, where each worker's model is, worker by worker and around again.
+        threads: for processes, threads of arithmetic a worker; None: cores / workers.
+        pace: for processes, how many times slower than it could each worker is to be (to rehearse an uneven cluster).
         batch_size: in place of the task's own.
         samples: use only this many training samples.
         held_out: test on this share of the training samples instead of the test data: for choosing settings.
@@ -68,6 +79,7 @@ def train(
         evaluate_every: epochs between evaluations.
         checkpoint_seconds: real seconds between checkpoints.
         progress: told about reports and evaluations as they come.
+        warn: told what a person should know: a worker lost, a disk full.
 
     Returns:
         The run: `run.params`, `run.events`, `run.metrics`, `run.folder`.
@@ -79,12 +91,15 @@ def train(
     config = RunConfig(
         task=task if isinstance(task, str) else "custom",
         method=_method(method),
-        cluster=_cluster(cluster),
+        cluster=cluster_by_name(cluster),
         workers=workers,
         epochs=float(epochs),
         engine=engine,
         seed=seed,
         device=device,
+        devices=None if devices is None else tuple(devices),
+        threads=threads,
+        pace=None if pace is None else tuple(map(float, pace)),
         batch_size=batch_size,
         samples=samples,
         held_out=float(held_out),
@@ -92,7 +107,8 @@ def train(
         evaluate_every=float(evaluate_every),
         checkpoint_seconds=float(checkpoint_seconds),
     )
-    return start(config, out, task=None if isinstance(task, str) else task, jobs=jobs, progress=progress)
+    given = None if isinstance(task, str) else task
+    return start(config, out, task=given, jobs=jobs, progress=progress, warn=warn)
 
 
 def start(
@@ -105,15 +121,15 @@ def start(
     warn: Warn = print,
 ) -> Run:
     """Begin a new run of this config in a new folder."""
-    made = _task(config, task)
-    _check_device(config.device)
-    schedule = _plan(config, made)  # before there is a folder: a mistake leaves nothing behind
-    config, made = _decide_compile(config, made, schedule, warn)
+    made = task_of(config, task)
+    _check_devices(config)
+    config = _decide(config, made, warn)  # before there is a folder: a mistake leaves nothing behind
+    made = dataclasses.replace(made, compile=config.compile == "on")
     cores = job_count(jobs)
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
     try:
-        return _execute(Run(folder), made, schedule, cores, progress)
+        return _execute(Run(folder), made, cores, progress, warn)
     except BaseException:
         _forget_if_empty(folder)
         raise
@@ -123,19 +139,25 @@ def resume(
     folder: Path | str,
     *,
     task: Task | None = None,
+    workers: int | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
-    """Go on with a run from its newest whole checkpoint; a finished run is returned as it is."""
+    """Go on with a run from its newest whole checkpoint; a finished run is returned as it is.
+
+    `workers`: go on with so many, which only real engines can.
+    """
     run = Run(folder, warn)
     if run.finished:
         return run
-    _check_device(run.config.device)
-    made = _task_of(run, task)
-    schedule = _plan(run.config, made)
-    _, made = _decide_compile(run.config, made, schedule, warn)
-    return _execute(run, made, schedule, job_count(jobs), progress)
+    real = run.config.engine != "simulated"
+    require(workers is None or real, "a simulated run goes on with the workers it has: leave workers out")
+    _check_devices(run.config)
+    if real:
+        _say_what_is_lost(run, warn)
+    made = _task_of(run, task, warn)
+    return _execute(run, made, job_count(jobs), progress, warn, workers)
 
 
 def replay(
@@ -148,9 +170,8 @@ def replay(
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit."""
     run = Run(folder, warn)
-    made = _task_of(run, task)
-    _, made = _decide_compile(run.config, made, None, warn)
-    with one_thread():
+    made = _task_of(run, task, warn)
+    with on_threads(1):
         return replaying.replay(run, made, jobs=job_count(jobs), progress=progress)
 
 
@@ -159,27 +180,69 @@ def load(folder: Path | str) -> Run:
     return Run(folder)
 
 
-def _execute(run: Run, task: Task, schedule: Schedule, jobs: int, progress: Progress | None) -> Run:
+def _execute(run: Run, task: Task, jobs: int, progress: Progress | None, warn: Warn, workers: int | None = None) -> Run:
     config, saved = run.config, run.checkpoint
-    with one_thread():  # the server's arithmetic: same bits on any number of cores
-        recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved)
+    real = config.engine != "simulated"
+    schedule = None if real else _plan(config, task)
+    with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
+        recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn if real else None)
         try:
-            execution = Execution(config, task, schedule, recorder, jobs=jobs, progress=progress, resumed=saved)
+            execution: Execution | Processes
+            if schedule is None:
+                execution = Processes(
+                    config, task, recorder, run.folder, progress=progress, warn=warn, resumed=saved, workers=workers
+                )
+            else:
+                execution = Execution(config, task, schedule, recorder, jobs=jobs, progress=progress, resumed=saved)
             saved = run.checkpoint = None  # the execution has what it needs of it
-            execution.run()
-            _write_model(execution, recorder, task)
-            execution.save()  # last: a run is finished when all its files are there
+            execution.run(signals)
+            _finish(execution, recorder, task, signals, warn if real else None)
         except Interrupted as stop:
             command = resume_command(run.folder)
             raise Interrupted(f"{stop}; saved. Go on with: {command}", stop.signal_number) from None
+        except signals.Stop as stop:  # while the last files were written
+            raise signals.interrupted(stop, "the run was complete, and is saved") from None
         finally:
             recorder.close()
     return Run(run.folder)
 
 
-def _write_model(execution: Execution, recorder: RunRecorder, task: Task) -> None:
+def _say_what_is_lost(run: Run, warn: Warn) -> None:
+    """The work since the last checkpoint, which is computed anew."""
+    if not (run.folder / "events.csv").is_file():
+        return
+    saved, lost = run.checkpoint, run.unsaved
+    reports = int((lost["kind"] == "report").sum())
+    if reports:
+        seconds = float(lost["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
+        since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
+        warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed anew")
+
+
+def _finish(
+    execution: Execution | Processes, recorder: RunRecorder, task: Task, signals: Signals, patient: Warn | None
+) -> None:
+    """Write the model and the last checkpoint; where the disk is full, a patient run waits for room."""
+    while True:
+        try:
+            _write_model(execution, recorder, task)
+            execution.save()  # last: a run is finished when all its files are there
+            break
+        except RunFolderError as error:
+            if patient is None:
+                raise
+            patient(f"THE RESULT IS NOT SAVED: {error}; free some space, next try in {DISK_RETRY_SECONDS:g} s")
+            try:
+                with signals.may_interrupt():
+                    time.sleep(DISK_RETRY_SECONDS)
+            except signals.Stop:
+                raise error from None
+    signals.obey()
+
+
+def _write_model(execution: Execution | Processes, recorder: RunRecorder, task: Task) -> None:
     """The trained model as a state dict, with running statistics as in an evaluation."""
-    seed, device = execution.config.seed, execution.config.device
+    seed, device = execution.config.seed, execution.config.server_device
     flat = task.build(seed, device)
     load_trained(task, flat, execution.server.params, seed, execution.session.average_buffers())
     recorder.model(flat.module.state_dict())
@@ -189,49 +252,51 @@ def _method(chosen: Method | str) -> Method:
     return method(chosen) if isinstance(chosen, str) else chosen
 
 
-def _cluster(chosen: Cluster | str) -> Cluster:
-    return cluster(chosen) if isinstance(chosen, str) else chosen
-
-
-def _task_of(run: Run, given: Task | None) -> Task:
+def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:
     if given is None and run.config.task == "custom":
         raise ConfigError(
             f"{run.folder} trains a Task that only Python has: "
             f"give it, as in orlomo.resume({str(run.folder)!r}, task=...)"
         )
-    return _task(run.config, given)
+    made = task_of(run.config, given)
+    return dataclasses.replace(made, compile=_compiles(run.config, made, warn))
 
 
-def _task(config: RunConfig, given: Task | None) -> Task:
-    made = tasks.task(config.task) if given is None else given
-    if config.batch_size is not None:
-        made = dataclasses.replace(made, batch_size=config.batch_size)
-    return subset(made, config.samples, config.held_out)
-
-
-def _decide_compile(config: RunConfig, task: Task, schedule: Schedule | None, warn: Warn) -> tuple[RunConfig, Task]:
-    """The config and the task with compiling decided on; `auto` needs the schedule for the run's length."""
-    steps = 0 if schedule is None else int(schedule.reports.sum()) * config.method.local_steps
+def _decide(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
+    """The config with what was left open decided, so that the run's folder says all that decides its bits."""
+    steps = planned_reports(config, task) * config.method.local_steps
+    if config.engine != "simulated":
+        threads = config.threads or max(1, job_count(None) // config.workers)
+        config = dataclasses.replace(config, threads=threads)
+        steps //= config.workers  # each compiles for itself
     choice = compiling.decide(config.compile, task, steps, config.device, warn)
-    return dataclasses.replace(config, compile=choice), dataclasses.replace(task, compile=choice == "on")
+    return dataclasses.replace(config, compile=choice)
+
+
+def _compiles(config: RunConfig, task: Task, warn: Warn) -> bool:
+    """Whether to compile a run that has decided to; there may be no compiler here."""
+    return compiling.decide(config.compile, task, 0, config.device, warn) == "on"
 
 
 def _plan(config: RunConfig, task: Task) -> Schedule:
-    with one_thread():
+    with on_threads(1):
         return plan(config, task, task.initial_params(config.seed))
 
 
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"device {device!r} cannot be used here: {reason}") from None
+def _check_devices(config: RunConfig) -> None:
+    for device in config.devices or (config.device,):
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"device {device!r} cannot be used here: {reason}") from None
 
 
 def _forget_if_empty(folder: Path) -> None:
     """Remove a run that ended before its first report: there is nothing in it to resume."""
     events = folder / "events.csv"
+    if (folder / "log.txt").exists():
+        return  # it says why
     if not (folder / "checkpoints").exists() and (not events.exists() or events.read_bytes().count(b"\n") <= 1):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from orlomo.cluster.schedule import REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.execute import Execution
 from orlomo.engines.round import RoundRunner
+from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import plan
 from orlomo.tasks.theory import Point
 from small import NAMES, Memory, settings
@@ -134,7 +135,7 @@ def run_with_faults(name: str, seed: int) -> None:
     recorder = Memory()
     execution = Execution(config, task, schedule, recorder, jobs=1, evaluates=False)
     meddler = Meddler(execution, source)
-    execution.run()
+    execution.run(Signals())
     planned = [
         (worker, round_)
         for kind, worker, round_ in zip(schedule["kind"], schedule["worker"], schedule["round"], strict=True)

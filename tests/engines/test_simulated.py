@@ -16,6 +16,7 @@ import orlomo
 from orlomo.config import RunConfig
 from orlomo.engines.execute import Execution
 from orlomo.engines.session import checksum
+from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import plan
 from orlomo.records.checkpoint import Checkpoint
 from small import NAMES, Memory, classification, settings
@@ -33,7 +34,7 @@ def execution(
 
 def run_to_the_end(*arguments: Any, **more: Any) -> None:
     made = execution(*arguments, **more)
-    made.run()
+    made.run(Signals())
     made.save()
 
 
@@ -128,7 +129,7 @@ def test_parameters_are_shared_and_freed() -> None:
     """At the start all workers hold one vector; later no more vectors live than there are workers."""
     task, recorder = classification(), Memory(due=True)
     run = execution(orlomo.OrLoMo(local_steps=1), task, recorder, workers=16)
-    run.run()
+    run.run(Signals())
     held = [[name for name in tensors if name.startswith("held.")] for _, tensors, _ in recorder.saved]
     assert len(held[0]) == 2  # w_0 for fifteen workers, w_1 for one
     assert max(map(len, held)) <= 16
@@ -147,7 +148,7 @@ def test_rounds_that_nobody_will_report_are_not_computed(monkeypatch: pytest.Mon
     monkeypatch.setattr(RoundRunner, "run", noted)
     recorder = Memory()
     faults = (orlomo.Fault(time=1.0, worker=3, kind="crash"),)
-    execution(settings("orlomo"), classification(), recorder, cluster=orlomo.Cluster(faults=faults)).run()
+    execution(settings("orlomo"), classification(), recorder, cluster=orlomo.Cluster(faults=faults)).run(Signals())
     reported = [(row["worker"], row["round"]) for row in recorder.events if row["kind"] == 0]
     assert computed == reported
     assert 3 not in {worker for worker, _ in computed}

@@ -160,12 +160,14 @@ class ComputeTimes:
         ]
 
 
-def cluster(spec: str) -> Cluster:
-    """A preset by its name.
+def cluster(spec: Cluster | str) -> Cluster:
+    """A preset by its name; a cluster is itself.
 
     `homogeneous`; `heterogeneous` (a quarter of the workers takes twice the time; `heterogeneous:4`: four times);
     `slow-worker:R` (the last worker takes R times as long on average, by stalling in 8% of its rounds).
     """
+    if isinstance(spec, Cluster):
+        return spec
     name, _, text = spec.partition(":")
     if name == "homogeneous" and not text:
         return Cluster(name=spec)

@@ -44,15 +44,15 @@ class Execution:
         if resumed is not None:
             self._load(resumed)
 
-    def run(self) -> None:
+    def run(self, signals: Signals) -> None:
         """Go to the end of the schedule (the last `save` is the caller's). A signal saves and raises `Interrupted`."""
-        config = self.config
-        with Signals() as signals:
-            pool = open_pool(self.task, config.method, config.seed, config.device, self._jobs, self.server.params)
-            try:
-                self._run(pool, signals)
-            finally:
-                pool.close()
+        config, params = self.config, self.server.params
+        device, threads = config.compute_device, config.threads or 1
+        pool = open_pool(self.task, config.method, config.seed, device, self._jobs, params, threads)
+        try:
+            self._run(pool, signals)
+        finally:
+            pool.close()
 
     def _run(self, pool: Pool, signals: Signals) -> None:
         session = self.session

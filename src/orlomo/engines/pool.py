@@ -70,10 +70,10 @@ class Pool(ABC):
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Arithmetic on one thread: the number of threads decides the order of sums, and so the bits."""
+def on_threads(count: int = 1) -> Iterator[None]:
+    """Arithmetic on so many threads: their number decides the order of sums, and so the bits."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
@@ -83,9 +83,10 @@ def one_thread() -> Iterator[None]:
 class InlinePool(Pool):
     """Computes in this process, when asked for the result."""
 
-    def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str):
+    def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str, threads: int):
         keep_freed_memory()
         self._runner = RoundRunner(task, method, seed, device)
+        self._device, self._threads = device, threads
         self._waiting: deque[tuple[int, Request]] = deque()
 
     @property
@@ -97,20 +98,17 @@ class InlinePool(Pool):
 
     def next(self) -> tuple[int, Result]:
         ticket, request = self._waiting.popleft()
-        with one_thread():
-            return ticket, _compute(self._runner, request)
+        with on_threads(self._threads):
+            if isinstance(request, Assignment):
+                report = self._runner.run(request.to(self._device))
+                return ticket, report.to(request.params.device)
+            return ticket, self._runner.evaluate(request.params, request.buffers)
 
     def release(self, ticket: int) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-
-def _compute(runner: RoundRunner, request: Request) -> Result:
-    if isinstance(request, Assignment):
-        return runner.run(request)
-    return runner.evaluate(request.params, request.buffers)
 
 
 @dataclass
@@ -217,10 +215,21 @@ class ProcessPool(Pool):
         self._jobs.clear()
 
 
-def open_pool(task: Task, method: Method, seed: int, device: torch.device | str, jobs: int, params: Tensor) -> Pool:
-    """A pool for this many jobs; one job, or an accelerator, is computed in this process."""
-    if jobs == 1 or torch.device(device).type != "cpu":
-        return InlinePool(task, method, seed, device)
+def open_pool(
+    task: Task,
+    method: Method,
+    seed: int,
+    device: torch.device | str,
+    jobs: int,
+    params: Tensor,
+    threads: int = 1,
+) -> Pool:
+    """A pool for this many jobs; one job, an accelerator, or several threads compute in this process.
+
+    (Forked processes cannot have several threads where this one has used them.)
+    """
+    if jobs == 1 or threads > 1 or torch.device(device).type != "cpu":
+        return InlinePool(task, method, seed, device, threads)
     return ProcessPool(task, method, seed, device, jobs, params)
 
 

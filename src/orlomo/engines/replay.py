@@ -12,6 +12,7 @@ from torch import Tensor
 from orlomo.cluster.schedule import COLUMNS, KINDS, Schedule
 from orlomo.engines.execute import Execution
 from orlomo.engines.session import Progress, checksum
+from orlomo.engines.signals import Signals
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
 from orlomo.records.columns import Columns
 from orlomo.records.run import Run
@@ -55,7 +56,8 @@ def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None)
     execution = Execution(run.config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
     recorder.execution = execution
     try:
-        execution.run()
+        with Signals() as signals:
+            execution.run(signals)
     except Interrupted:
         raise
     except OrlomoError as error:
@@ -120,4 +122,7 @@ class _Comparison:
         pass
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        pass
+
+    def postpone(self, seconds: float) -> None:
         pass

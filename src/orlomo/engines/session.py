@@ -6,6 +6,7 @@ Engines differ in where reports come from; a session knows nothing of that. It i
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -32,6 +33,7 @@ class Recorder(Protocol):
     @property
     def due(self) -> bool: ...
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...
+    def postpone(self, seconds: float) -> None: ...
 
 
 class Progress(Protocol):
@@ -74,19 +76,24 @@ class Session:
     ):
         self.config, self.task, self.recorder, self.total = config, task, recorder, total
         self._progress, self._evaluates = progress, evaluates
-        initial = task.initial_params(config.seed).to(config.device)
+        initial = task.initial_params(config.seed).to(config.server_device)
         self.server = config.method.server(initial, config.workers, task.size)
         self.events = 0  # recorded so far
         self.reports = 0
         self._started = time.monotonic()
         self._earlier_seconds = 0.0  # of earlier sittings
-        self._evaluated = 0  # evaluations begun
+        self._evaluated = 0  # intervals of evaluation begun
+        self._evaluated_at = -1  # reports at the newest evaluation
         self._pending: deque[_PendingEvaluation] = deque()
         self._worker_buffers: dict[int, Tensor] = {}
 
     def elapsed(self) -> float:
         """Real seconds, earlier sittings included."""
         return self._earlier_seconds + time.monotonic() - self._started
+
+    def restart_clock(self) -> None:
+        """This sitting begins now: what it took to start processes is not the run's time."""
+        self._started = time.monotonic()
 
     def fold(self, report: Report) -> list[Assignment]:
         """Fold a report in; numbers that are not finite mean that the run has diverged."""
@@ -119,8 +126,9 @@ class Session:
         ledger = self.server.ledger
         epoch = ledger.samples / self.task.size
         passed = epoch >= self._evaluated * self.config.evaluate_every
-        if not self._evaluates or not ledger.settled or not (passed or at_end):
+        if not self._evaluates or not ledger.settled or not (passed or (at_end and self.reports > self._evaluated_at)):
             return
+        self._evaluated_at = self.reports
         self._evaluated = int(epoch / self.config.evaluate_every) + 1
         params = self.server.params.clone()
         row = {
@@ -135,6 +143,11 @@ class Session:
         }
         buffers = self.average_buffers()
         self._pending.append(_PendingEvaluation(row, params, buffers, evaluator.evaluate(params, buffers)))
+
+    @property
+    def unfinished(self) -> int:
+        """Evaluations begun and not recorded yet."""
+        return len(self._pending)
 
     def begin_pending(self, evaluator: Evaluator) -> None:
         """Begin the evaluations that a checkpoint has brought along."""
@@ -185,6 +198,7 @@ class Session:
             "held": [[a.worker, a.index, a.round, a.learning_rate, a.local_steps] for a in held],
             "evaluations": [pending.row for pending in self._pending],
             "evaluated": self._evaluated,
+            "evaluated_at": self._evaluated_at,
             "reports": self.reports,
             "real_seconds": self.elapsed(),
             "params_checksum": checksum(self.server.params),
@@ -199,7 +213,8 @@ class Session:
         self.server.load_state_dict({**vectors, "ledger": values["ledger"]})
         self.events, self.reports = saved.position, values["reports"]
         self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
-        device = self.config.device
+        self._evaluated_at = values.get("evaluated_at", -1)
+        device = self.config.server_device
         for place, row in enumerate(values["evaluations"]):
             params, buffers = tensors[f"evaluation.{place}.params"], tensors.get(f"evaluation.{place}.buffers")
             on_device = None if buffers is None else buffers.to(device)
@@ -214,6 +229,11 @@ class Session:
             params = tensors[f"held.{index}.params"].to(device)
             assignments.append(Assignment(worker, index, round_, params, rate, steps, sent))
         return assignments
+
+
+def planned_reports(config: RunConfig, task: Task) -> int:
+    """Reports in the run; a synchronous one ends with the barrier that this falls into."""
+    return max(1, math.ceil(config.epochs * task.size / (config.method.local_steps * task.batch_size)))
 
 
 def checksum(vector: Tensor) -> str:

@@ -64,7 +64,8 @@ class Signals:
             self._waiting = False
 
     @staticmethod
-    def interrupted(stop: Stop) -> Interrupted:
+    def interrupted(stop: Stop, consequence: str = "") -> Interrupted:
         """The error that ends a run which was stopped and saved."""
         number = int(stop.args[0])
-        return Interrupted(f"stopped by {signal.Signals(number).name}", number)
+        what = f"stopped by {signal.Signals(number).name}"
+        return Interrupted(f"{what}; {consequence}" if consequence else what, number)

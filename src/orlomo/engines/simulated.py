@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import Tensor
 
 from orlomo.cluster.schedule import Schedule, lay_down
 from orlomo.config import RunConfig
+from orlomo.engines.session import planned_reports
 from orlomo.methods import Method
 from orlomo.tasks.task import Task
 
@@ -21,7 +20,7 @@ def plan(config: RunConfig, task: Task, params: Tensor) -> Schedule:
         config.cluster,
         workers=config.workers,
         local_steps=method.local_steps,
-        reports=max(1, math.ceil(config.epochs * task.size / samples)),
+        reports=planned_reports(config, task),
         seed=config.seed,
         samples_per_report=samples,
         round_bytes=round_bytes(method, params.numel(), params.element_size()),

@@ -20,34 +20,41 @@ Columns = dict[str, NDArray[Any]]
 
 
 class TableWriter:
-    """Appends rows to a CSV file; what lies beyond `keep_bytes` (written after the last checkpoint) is cut off."""
+    """Appends rows to a CSV file; what lies beyond `keep_bytes` (written after the last checkpoint) is cut off.
+
+    Rows wait in memory for a flush; those that a full disk does not take wait for a later one.
+    """
 
     def __init__(self, path: Path, names: Iterable[str], keep_bytes: int | None = None):
         self._names = list(names)
-        self._file = path.open("r+b" if keep_bytes is not None and path.exists() else "w+b")
-        if keep_bytes:
-            self._file.truncate(keep_bytes)
-            self._file.seek(0, os.SEEK_END)
-        else:
-            self._file.truncate(0)
-            self._file.write((",".join(self._names) + "\n").encode())
+        self._file = path.open("r+b" if keep_bytes is not None and path.exists() else "w+b", buffering=0)
+        self._waiting = bytearray()
+        self._file.truncate(keep_bytes or 0)
+        self._file.seek(0, os.SEEK_END)
+        if not keep_bytes:
+            self._waiting += (",".join(self._names) + "\n").encode()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one row; a missing value is an empty field."""
-        self._file.write((",".join(_text(row.get(name)) for name in self._names) + "\n").encode())
+        """Add one row; a missing value is an empty field."""
+        self._waiting += (",".join(_text(row.get(name)) for name in self._names) + "\n").encode()
 
     def flush(self) -> None:
         """Make the rows visible to readers."""
-        self._file.flush()
+        while self._waiting:
+            del self._waiting[: self._file.write(self._waiting)]
 
     def sync(self) -> int:
         """Make the rows durable; their size in bytes."""
-        self._file.flush()
+        self.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        self._file.close()
+        """Write what waits, and close."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
 
 def _text(value: Any) -> str:

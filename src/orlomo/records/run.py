@@ -51,6 +51,9 @@ METRIC_NAMES = (
     "test_accuracy",
     "params_checksum",
 )
+DISK_RETRY_SECONDS = 10.0
+"""Until what a full disk did not take is tried again."""
+
 CHECKPOINT_SHARE = 0.05
 """Largest share of the time that checkpoints may take."""
 
@@ -88,6 +91,12 @@ class Run:
         return done and (self.folder / "model.safetensors").is_file()
 
     @property
+    def unsaved(self) -> Columns:
+        """The events after the newest checkpoint, which a resume computes again."""
+        position = 0 if self.checkpoint is None else self.checkpoint.position
+        return {name: column[position:] for name, column in self.events.items()}
+
+    @property
     def params(self) -> Tensor:
         """The server's parameters: at the end, or at the newest checkpoint."""
         if self.checkpoint is None:
@@ -112,8 +121,16 @@ class Run:
 class RunRecorder:
     """Writes a run folder while the run goes on."""
 
-    def __init__(self, folder: Path, checkpoint_seconds: float, resumed: Checkpoint | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        checkpoint_seconds: float,
+        resumed: Checkpoint | None = None,
+        full_disk: Callable[[str], None] | None = None,
+    ):
+        """`full_disk`: told when rows cannot be written; they are kept and tried again. None: that is an error."""
         self.folder = folder
+        self._full_disk = full_disk
         self._lock = lock(folder)
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
         with writing_to(folder):
@@ -125,18 +142,26 @@ class RunRecorder:
 
     def event(self, row: dict[str, Any]) -> None:
         """One event, as a row of the schedule with its loss."""
-        now = time.monotonic()
-        with writing_to(self.folder):
-            self._events.append({**row, "kind": KINDS[row["kind"]]})
-            if now > self._next_flush:
-                self._events.flush()
-                self._next_flush = now + 1.0
+        self._events.append({**row, "kind": KINDS[row["kind"]]})
+        if time.monotonic() > self._next_flush:
+            self._flush()
 
     def metric(self, row: dict[str, Any]) -> None:
         """One evaluation."""
-        with writing_to(self.folder):
-            self._metrics.append(row)
-            self._metrics.flush()
+        self._metrics.append(row)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._next_flush = time.monotonic() + 1.0
+        try:
+            with writing_to(self.folder, self._full_disk is not None):
+                self._events.flush()
+                self._metrics.flush()
+        except RunFolderError as error:
+            if self._full_disk is None:
+                raise
+            self._next_flush = time.monotonic() + DISK_RETRY_SECONDS
+            self._full_disk(f"{error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")
 
     @property
     def due(self) -> bool:
@@ -146,17 +171,21 @@ class RunRecorder:
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
         begin = time.monotonic()
-        with writing_to(self.folder):
+        with writing_to(self.folder, self._full_disk is not None):
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
         end = time.monotonic()
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
 
+    def postpone(self, seconds: float) -> None:
+        """No checkpoint for so long."""
+        self._next_checkpoint = time.monotonic() + seconds
+
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
         tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied weights share memory
-        with writing_to(self.folder):
+        with writing_to(self.folder, self._full_disk is not None):
             write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
 
     def close(self) -> None:
@@ -180,8 +209,8 @@ def create_folder(folder: Path, config: RunConfig) -> None:
 
 
 @contextlib.contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
-    """Turn what a disk says when it will not take a file into an error of ours."""
+def writing_to(folder: Path, goes_on: bool = False) -> Iterator[None]:
+    """Turn what a disk says when it will not take a file into an error of ours, which ends the run or `goes_on`."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -189,7 +218,7 @@ def writing_to(folder: Path) -> Iterator[None]:
         number = re.search(r"os error (\d+)", reason)  # safetensors puts the system's number into a sentence
         if number or isinstance(error, OSError):
             reason = os.strerror(int(number[1]) if number else error.errno or 0)  # type: ignore[union-attr]
-        if (folder / "config.toml").exists():
+        if (folder / "config.toml").exists() and not goes_on:
             reason += f"; {'free some space and ' if 'space' in reason else ''}`{resume_command(folder)}`"
         raise RunFolderError(f"cannot write to {folder}: {reason}") from None
 
@@ -215,3 +244,12 @@ def lock(folder: Path) -> IO[bytes]:
             file.close()
             raise RunFolderError(f"{folder} is being written by another process: wait for it, or stop it") from None
     return file
+
+
+def is_being_written(folder: Path) -> bool:
+    """Whether a process holds the run."""
+    try:
+        lock(folder).close()
+    except RunFolderError:
+        return (folder / ".lock").exists()
+    return False

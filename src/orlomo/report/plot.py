@@ -24,7 +24,7 @@ POINTS = 400
 
 
 def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[Path]:
-    """Test accuracy against virtual time: the mean over the seeds, and the range from the worst to the best.
+    """Test accuracy against time: the mean over the seeds, and the range from the worst to the best.
 
     Tasks without an accuracy are drawn by their training loss. Writes a PNG and an SVG file.
     """
@@ -38,7 +38,8 @@ def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[
     if not by_accuracy:
         axes.set_yscale("log")
     step = first.config.cluster.step_seconds
-    axes.set(xlabel=f"virtual time (a local step of a fast worker takes {step:g})", ylabel=label, title=title)
+    virtual = f"virtual time (a local step of a fast worker takes {step:g})"
+    axes.set(xlabel=virtual if first.config.engine == "simulated" else "seconds", ylabel=label, title=title)
     axes.legend(frameon=False)
     return figure_files(figure, folder / ("accuracy" if by_accuracy else "loss"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from types import TracebackType
 from typing import Any
@@ -77,3 +78,8 @@ class TerminalProgress:
     def evaluation(self, row: dict[str, Any]) -> None:
         """An evaluation has come in."""
         self._accuracy = row["test_accuracy"]
+
+
+def warn(text: str) -> None:
+    """A line that a person should see; above the bar where there is one."""
+    print(f"orlomo: warning: {text}", file=sys.stderr)

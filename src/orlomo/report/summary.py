@@ -122,7 +122,7 @@ def _mean(summaries: list[Summary | None], name: str) -> float:
 
 HEADINGS = ("method", "test accuracy", "loss", "time", "speed-up", "mean delay", "max delay")
 
-CAPTION = "time: virtual, to the end of the run; speed-up: virtual time for the same number of samples"
+CAPTION = "time: {kind}, to the end of the run; speed-up: {kind} time for the same number of samples"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -143,11 +143,11 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def terminal_table(table: list[Row], title: str) -> Table:
-    """The table for a terminal."""
+def terminal_table(table: list[Row], title: str, kind: str = "virtual") -> Table:
+    """The table for a terminal; `kind` of time."""
     drawn = Table(
         title=title,
-        caption=CAPTION,
+        caption=CAPTION.format(kind=kind),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,

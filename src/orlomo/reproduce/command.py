@@ -68,6 +68,7 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo import tasks
     from orlomo.compare import check_methods
+    from orlomo.report.progress import warn
     from orlomo.reproduce.experiment import experiment
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
@@ -81,7 +82,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
     jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run a GPU
     folder = _folder(options)
-    shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": _warn}
+    shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": warn}
     with CellProgress(options.quiet) as progress:
         if options.tune:
             task = tasks.task(chosen.tuning.rows[0].task)
@@ -120,7 +121,3 @@ def _show(text: str, files: list[Path]) -> None:
         print(text)
     for path in files:
         print(path)
-
-
-def _warn(text: str) -> None:
-    print(f"orlomo: warning: {text}", file=sys.stderr)

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, cast
 
 from orlomo.config import same_run, write
-from orlomo.engines.pool import one_thread
+from orlomo.engines.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
@@ -37,7 +37,7 @@ def run_cells(
     progress.begin(cells, waiting)
     each = max(1, jobs // max(1, len(waiting)))  # fewer runs than cores: several cores a run
     active: dict[Connection, _Active] = {}
-    with _stoppable() as stopped, one_thread():
+    with _stoppable() as stopped, on_threads(1):
         while (waiting and not stopped) or active:
             while waiting and not stopped and len(active) < jobs:
                 cell = waiting.pop(0)

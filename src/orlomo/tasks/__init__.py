@@ -9,12 +9,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from orlomo.errors import ConfigError, unknown_name
 from orlomo.tasks import images
 from orlomo.tasks.digits import digits
-from orlomo.tasks.task import Task
+from orlomo.tasks.task import Task, subset
 from orlomo.tasks.theory import nonconvex, quadratic
+
+if TYPE_CHECKING:
+    from orlomo.config import RunConfig
 
 TASKS: dict[str, Callable[[], Task]] = {
     "digits": digits,
@@ -39,6 +43,15 @@ def task(name: str, batch_size: int | None = None) -> Task:
     """
     found = _own(name) if ":" in name else _built_in(name)
     return found if batch_size is None else dataclasses.replace(found, batch_size=batch_size)
+
+
+def task_of(config: RunConfig, given: Task | None = None) -> Task:
+    """The task of a run as its config wants it: batch size, samples, compiled or not; `given` in place of the named."""
+    made = task(config.task) if given is None else given
+    if config.batch_size is not None:
+        made = dataclasses.replace(made, batch_size=config.batch_size)
+    made = subset(made, config.samples, config.held_out)
+    return made if config.compile == "auto" else dataclasses.replace(made, compile=config.compile == "on")
 
 
 def _built_in(name: str) -> Task:
@@ -88,4 +101,4 @@ def _import_from(folder: Path) -> None:
         sys.path.append(place)
 
 
-__all__ = ["TASKS", "Task", "task"]
+__all__ = ["TASKS", "Task", "task", "task_of"]

@@ -1,0 +1,103 @@
+"""A worker in a process of its own: assignments in, reports out, until it is told to stop or the server is gone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import torch
+
+from orlomo.engines.round import RoundRunner
+from orlomo.engines.sending import Work, failed, receive, send
+from orlomo.engines.slots import Slot
+from orlomo.errors import ConfigError
+from orlomo.methods import Assignment
+from orlomo.methods.server import all_finite
+from orlomo.methods.worker import Outbox
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one worker is, for its whole life."""
+
+    worker: int
+    device: str
+    threads: int
+    pace: float  # how many times slower than it could be
+
+
+class Order(NamedTuple):
+    """A round to compute; the vectors are in the slot."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    round: int
+    learning_rate: float
+    local_steps: int
+    carries_momentum: bool
+
+
+class Ready(NamedTuple):
+    """The worker has its model."""
+
+
+class Done(NamedTuple):
+    """A round is computed; the vectors are in the slot. `finished` is by the system's monotonic clock."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    round: int
+    samples: int
+    loss: float
+    finite: bool
+    compute_seconds: float
+    finished: float
+
+
+def serve(work: Work, job: Job, slot: Slot, pipe: Connection) -> None:
+    """A worker's life."""
+    torch.set_num_threads(job.threads)  # before anything else: it decides the bits
+    try:
+        worker = _Worker(work, job, slot)
+        send(pipe, Ready())
+        while True:
+            send(pipe, worker.compute(receive(pipe)))
+    except Exception as error:
+        send(pipe, failed(error))
+
+
+class _Worker:
+    def __init__(self, work: Work, job: Job, slot: Slot):
+        config = work.config
+        self.job, self.slot, self.method = job, slot, config.method
+        self.runner = RoundRunner(work.load(), config.method, config.seed, job.device)
+        found = self.runner.flat.params
+        if found.numel() != slot.shape.parameters or found.dtype != slot.shape.dtype:
+            raise ConfigError(
+                f"the model has {found.numel()} parameters ({found.dtype}) in worker {job.worker}, "
+                f"but {slot.shape.parameters} ({slot.shape.dtype}) in the server"
+            )
+        if found.device.type == "cpu":  # computed where the server reads it
+            self.runner.rule.outbox = Outbox(slot.delta, slot.momentum)
+        elif found.device.type == "cuda":
+            slot.pin()
+
+    def compute(self, order: Order) -> Done:
+        begin = time.monotonic()
+        job, slot = self.job, self.slot
+        momentum = slot.momentum if order.carries_momentum else None
+        assignment = Assignment(
+            job.worker, order.index, order.round, slot.params, order.learning_rate, order.local_steps, momentum
+        )
+        report = self.runner.run(assignment.to(job.device))
+        if self.runner.rule.outbox is None:
+            slot.delta.copy_(report.delta_params)
+            if report.delta_momentum is not None:
+                slot.momentum.copy_(report.delta_momentum)
+        if report.buffers is not None:
+            slot.buffers.copy_(report.buffers)
+        finite = all_finite(slot.delta) and (not self.method.reports_momentum or all_finite(slot.momentum))
+        if job.pace > 1:
+            time.sleep((job.pace - 1) * (time.monotonic() - begin))
+        end = time.monotonic()
+        return Done(order.index, order.round, report.samples, report.loss, finite, end - begin, end)

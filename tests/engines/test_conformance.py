@@ -1,0 +1,126 @@
+"""What every engine must do with every method, with the same expectations of all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import orlomo
+from orlomo.config import ENGINES
+from orlomo.engines.session import planned_reports
+from small import NAMES, classification, settings
+
+EVERY = [(engine, name) for engine in ENGINES for name in NAMES]
+
+
+def train(engine: str, name: str, folder: Path, task: orlomo.Task | None = None, **more: Any) -> orlomo.Run:
+    return orlomo.train(
+        task or classification(),
+        settings(name, learning_rate=0.05),
+        workers=1 if name == "msgd" else 4,
+        epochs=20,
+        engine=engine,
+        out=folder,
+        **more,
+    )
+
+
+class StopAt:
+    """A progress display that sends a signal to this process when so many reports are in."""
+
+    def __init__(self, report: int, number: int):
+        self.at, self.number = report, number
+
+    def report(self, done: int, total: int, loss: float) -> None:
+        if done == self.at:
+            os.kill(os.getpid(), self.number)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        pass
+
+
+def assert_whole(run: orlomo.Run, name: str) -> None:
+    """Every report exactly once, in order, with the delays that the order implies."""
+    events, config = run.events, run.config
+    assert run.finished
+    rows = list(zip(*(events[key].tolist() for key in ("worker", "round", "iteration", "index", "delay")), strict=True))
+    rounds = Counter(worker for worker, *_ in rows)
+    assert {(worker, number) for worker, number, *_ in rows} == {(w, n) for w in rounds for n in range(rounds[w])}
+    planned = planned_reports(config, classification())
+    workers = config.workers
+    assert len(rows) == run.metrics["reports"][-1]
+    if config.method.synchronous:
+        assert len(rows) == -(-planned // workers) * workers
+        return
+    assert len(rows) == planned
+    assert [iteration for _, _, iteration, *_ in rows] == list(range(planned))
+    held = dict.fromkeys(range(workers), 0)
+    for worker, _, iteration, index, delay in rows:
+        assert index == held[worker]
+        assert delay == iteration - index
+        held[worker] = iteration + 1
+    assert sum(delay for *_, delay in rows) + sum(planned - index for index in held.values()) == (workers - 1) * planned
+
+
+@pytest.mark.parametrize(("engine", "name"), EVERY)
+def test_trains_and_replays(engine: str, name: str, tmp_path: Path) -> None:
+    run = train(engine, name, tmp_path / "run")
+    assert_whole(run, name)
+    metrics, events = run.metrics, run.events
+    assert metrics["train_loss"][-1] < 0.5 * metrics["train_loss"][0]
+    assert metrics["test_accuracy"][-1] > 0.9
+    assert metrics["epoch"][0] == 0
+    assert metrics["epoch"][-1] >= 20
+    assert (np.diff(events["finish"]) >= 0).all()
+    assert (events["compute"] <= events["finish"] - events["start"] + 1e-6).all()
+    result = orlomo.replay(run.folder, task=classification(), jobs=1)
+    assert result.agrees, str(result)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("engine", "name"), EVERY)
+def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: int, tmp_path: Path) -> None:
+    with pytest.raises(orlomo.Interrupted, match=r"saved. Go on with: orlomo resume") as stopped:
+        train(engine, name, tmp_path / "run", progress=StopAt(11, number))
+    assert stopped.value.signal_number == number
+    before = orlomo.load(tmp_path / "run")
+    assert not before.finished
+    assert len(before.events["kind"]) >= 11
+    assert orlomo.replay(before.folder, task=classification(), jobs=1).agrees
+    run = orlomo.resume(tmp_path / "run", task=classification())
+    assert_whole(run, name)
+    assert orlomo.replay(run.folder, task=classification(), jobs=1).agrees
+
+
+@pytest.mark.parametrize("buffers", ["recalibrate", "average"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_batch_normalisation(engine: str, buffers: str, tmp_path: Path) -> None:
+    model = lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))  # noqa: E731
+    task = classification(model, buffers=buffers)
+    run = train(engine, "orlomo", tmp_path / "run", task)
+    assert run.metrics["test_accuracy"][-1] > 0.9
+    assert orlomo.replay(run.folder, task=task, jobs=1).agrees
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_task_by_its_name(engine: str, tmp_path: Path) -> None:
+    run = orlomo.train("quadratic", settings("orlomo"), workers=2, epochs=0.5, engine=engine, out=tmp_path / "run")
+    assert run.metrics["train_loss"][-1] < run.metrics["train_loss"][0]
+    assert orlomo.replay(run.folder, jobs=1).agrees
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_learning_rate_that_is_too_high_is_one_clear_error(engine: str, tmp_path: Path) -> None:
+    method = orlomo.OrLoMo(learning_rate=1e30, local_steps=4)
+    task = classification(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    with pytest.raises(orlomo.Diverged, match="lower the learning rate"):
+        orlomo.train(
+            task, method, workers=2, epochs=20, engine=engine, out=tmp_path / "run", jobs=1, warn=lambda text: None
+        )

@@ -1,0 +1,471 @@
+"""The processes engine in trouble: workers killed, stopped, raising, hanging; the server killed; the disk full."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import faulty
+import orlomo
+from orlomo.engines import fleet
+from orlomo.engines.control import Control
+from orlomo.records import run as run_folder
+from small import run_cli
+from troublemaker import KINDS, make_trouble, shared_memory
+
+Act = Callable[[int], None]
+
+
+class Script:
+    """A progress display that does things when so many reports are in."""
+
+    def __init__(self, acts: dict[int, Act]):
+        self.acts = dict(acts)
+
+    def report(self, done: int, total: int, loss: float) -> None:
+        for at in [at for at in self.acts if at <= done]:
+            self.acts.pop(at)(done)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        pass
+
+
+class Trial:
+    """A run of the faulty task with things happening to it."""
+
+    def __init__(self, place: Path, **more: Any):
+        self.place, self.faults, self.folder = place, place / "faults", place / "run"
+        self.task = faulty.task(self.faults)
+        self.warnings: list[str] = []
+        self.warn: Callable[[str], None] = self.warnings.append
+        self.settings: dict[str, Any] = {"workers": 3, "epochs": 40, **more}
+
+    def train(self, acts: dict[int, Act], method: str = "orlomo") -> orlomo.Run:
+        steps = {} if method in ("asgd", "ormo-da") else {"local_steps": 4}
+        return orlomo.train(
+            self.task,
+            orlomo.method(method, learning_rate=0.02, **steps),
+            engine="processes",
+            out=self.folder,
+            progress=Script(acts),
+            warn=self.warn,
+            **self.settings,
+        )
+
+    def victim(self) -> int:
+        return faulty.trainers(self.faults)[0]
+
+    def check(self, run: orlomo.Run) -> None:
+        """It came to its end, learnt, and the record is the whole truth."""
+        assert run.finished
+        assert run.metrics["test_accuracy"][-1] > 0.95
+        events = run.events
+        reported = events["kind"] == "report"
+        pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
+        assert len(set(pairs)) == len(pairs) >= self.settings["epochs"] * 640 / (8 * run.config.method.local_steps)
+        assert orlomo.replay(run.folder, task=self.task, jobs=1).agrees
+        assert not faulty.trainers(self.faults)
+
+    def kinds(self, run: orlomo.Run) -> list[str]:
+        return [kind for kind in run.events["kind"].tolist() if kind != "report"]
+
+
+@pytest.mark.parametrize("method", ["orlomo", "prsgdm"])
+def test_a_killed_worker_is_replaced_under_a_new_id(method: str, tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    run = trial.train({30: lambda done: os.kill(trial.victim(), signal.SIGKILL)}, method)
+    trial.check(run)
+    assert trial.kinds(run) == ["crash", "join"]
+    lost, joined = run.events["worker"][run.events["kind"] != "report"].tolist()
+    assert lost in (0, 1, 2)
+    assert joined == 3
+    assert [text.split(": ")[1] for text in trial.warnings] == ["killed by SIGKILL"]
+    assert f"worker {lost} is lost: killed by SIGKILL" in (run.folder / "log.txt").read_text()
+
+
+def test_a_worker_that_raises_is_replaced_and_its_traceback_kept(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    run = trial.train({30: lambda done: faulty.request(trial.faults, trial.victim(), "raise")})
+    trial.check(run)
+    assert trial.kinds(run) == ["crash", "join"]
+    assert trial.warnings[0].endswith("is lost: ValueError: this worker was told to fail")
+    assert "in fail\n" in (run.folder / "log.txt").read_text()
+
+
+def test_a_worker_that_hangs_is_given_up_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "PATIENCE_SECONDS", 1.0)
+    trial = Trial(tmp_path, epochs=60)
+    run = trial.train({60: lambda done: faulty.request(trial.faults, trial.victim(), "hang")})
+    trial.check(run)
+    assert trial.kinds(run) == ["crash", "join"]
+    assert "no sign of life for" in trial.warnings[0]
+
+
+def test_a_stopped_worker_is_only_late(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, epochs=80)
+    stopped: list[int] = []
+
+    def stop(done: int) -> None:
+        stopped.append(trial.victim())
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    run = trial.train({30: stop, 300: lambda done: os.kill(stopped[0], signal.SIGCONT)})
+    trial.check(run)
+    assert trial.kinds(run) == []
+    assert run.events["delay"].max() > 200
+    late = run.events["delay"].argmax()
+    assert run.events["eta"][late] < run.events["eta"][0]  # folded in with the weight that its place deserves
+
+
+def test_a_report_that_is_not_finite_is_refused_and_computed_again(tmp_path: Path) -> None:
+    for method in ("orlomo", "prsgdm"):
+        trial = Trial(tmp_path / method)
+        run = trial.train({30: lambda done, t=trial: faulty.request(t.faults, t.victim(), "nan")}, method)
+        trial.check(run)
+        assert trial.kinds(run) == []
+        assert len(trial.warnings) == 1
+        assert "report refused" in trial.warnings[0]
+        assert "is not finite" in trial.warnings[0]
+        assert run.checkpoint is not None
+        assert run.checkpoint.values["counts"] == {"lost": 0, "refused": 1}
+
+
+def test_a_worker_whose_reports_are_refused_again_and_again_is_replaced(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    sick: list[int] = []
+
+    def infect(done: int) -> None:
+        sick[:] = sick or [trial.victim()]
+        faulty.request(trial.faults, sick[0], "nan")
+
+    # Of the rounds to come, one report at a time: the fault is asked for again as soon as it has been taken.
+    stop = threading.Event()
+
+    def keep_sick() -> None:
+        while not stop.is_set():
+            if sick and faulty.alive(sick[0]):
+                faulty.request(trial.faults, sick[0], "nan")
+            time.sleep(0.0005)
+
+    keeper = threading.Thread(target=keep_sick)
+    keeper.start()
+    try:
+        run = trial.train({30: infect})
+    finally:
+        stop.set()
+        keeper.join()
+    trial.check(run)
+    assert "crash" in trial.kinds(run)
+    assert any("reports in a row refused" in text for text in trial.warnings)
+
+
+def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    with pytest.raises(
+        orlomo.OrlomoError, match=r"every worker failed: ValueError: this worker was told to fail .*log.txt"
+    ):
+        trial.train({30: lambda done: faulty.everybody(trial.faults, "raise")})
+    log = (trial.folder / "log.txt").read_text()
+    assert "the run ends: every worker failed" in log
+    assert "Traceback" in log
+    assert not faulty.trainers(trial.faults)
+
+
+def test_a_task_that_fails_from_the_start_leaves_its_traceback(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    faulty.everybody(trial.faults, "raise")
+    with pytest.raises(orlomo.OrlomoError, match="every worker failed: ValueError"):
+        trial.train({})
+    assert "Traceback" in (trial.folder / "log.txt").read_text()
+
+
+def test_an_end_of_file_in_the_tasks_own_code_is_told_as_such(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    with pytest.raises(orlomo.OrlomoError, match="every worker failed: EOFError: Ran out of input"):
+        trial.train({30: lambda done: faulty.everybody(trial.faults, "eof")})
+
+
+def test_trouble_in_one_seat_is_not_the_end(tmp_path: Path) -> None:
+    """Its new workers fail alike, more often than there are workers; the others are well, and slow to report."""
+    trial = Trial(tmp_path, epochs=10, pace=(1, 30, 30))
+
+    def kill(done: int) -> None:
+        faulty.bad_starts(trial.faults, 5)
+        os.kill(trial.victim(), signal.SIGKILL)
+
+    run = trial.train({20: kill})
+    trial.check(run)
+    assert trial.kinds(run).count("crash") == 6
+    assert sum("told not to start" in text for text in trial.warnings) == 5
+
+
+def test_a_worker_killed_by_a_signal_without_a_name(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, epochs=10)
+    trial.check(trial.train({20: lambda done: os.kill(trial.victim(), signal.SIGRTMIN + 6)}))
+    assert "killed by signal 40" in trial.warnings[0]
+
+
+def test_a_failing_evaluation_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+
+    def correct(model: object, batch: object) -> None:
+        raise KeyError("accuracy")
+
+    trial.task = dataclasses.replace(trial.task, correct=correct)
+    with pytest.raises(orlomo.OrlomoError, match="evaluation failed: KeyError: 'accuracy'"):
+        trial.train({})
+    assert "in correct\n" in (trial.folder / "log.txt").read_text()
+    assert not faulty.trainers(trial.faults)
+
+
+def test_a_signal_while_the_last_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orlomo import train as training
+
+    module = sys.modules[training.__module__]
+    write = module._write_model
+
+    def interrupted(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        write(*arguments)
+
+    monkeypatch.setattr(module, "_write_model", interrupted)
+    trial = Trial(tmp_path, epochs=10)
+    with pytest.raises(orlomo.Interrupted, match="the run was complete, and is saved"):
+        trial.train({})
+    trial.check(orlomo.load(trial.folder))
+
+
+def test_an_absent_server_does_not_blame_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-Z and fg."""
+    monkeypatch.setattr(fleet, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(fleet, "PATIENCE_FACTOR", 1.0)
+    monkeypatch.setattr(fleet, "ABSENCE_SECONDS", 0.4)
+    trial = Trial(tmp_path, epochs=10)
+    run = trial.train({20: lambda done: time.sleep(1.5)})
+    trial.check(run)
+    assert trial.kinds(run) == []
+
+
+def test_a_request_is_gone_before_it_is_obeyed(tmp_path: Path) -> None:
+    """So that none is obeyed twice."""
+    control = Control(tmp_path, since=time.time_ns())
+    place = tmp_path / "control"
+    place.mkdir()
+    path = place / f"{time.time_ns()}-a.json"
+    path.write_text('{"action": "list"}')
+    seen: list[bool] = []
+    control.answer(lambda request: seen.append(path.exists()))
+    assert seen == [False]
+    assert json.loads(path.with_suffix(".answer").read_text()) == {"result": None}
+    (place / f"{time.time_ns()}-b.json").write_text("not JSON")
+    time.sleep(0.25)
+    control.answer(lambda request: None)
+    [answer] = place.glob("*-b.answer")
+    assert "is not a request" in answer.read_text()
+    control.close()
+
+
+def test_a_seat_in_which_every_worker_dies_is_given_up(tmp_path: Path) -> None:
+    from orlomo.engines.seats import LONGEST_WAIT_SECONDS, LOSSES_IN_A_ROW, Seats
+
+    seats = Seats()
+    seat = seats.add()
+    waits = []
+    for _ in range(LOSSES_IN_A_ROW - 1):
+        seats.take(seat)
+        begin = time.monotonic()
+        assert seat.vacate()
+        waits.append(max(0.0, seat.due - begin))
+    assert waits[0] < 0.01
+    assert all(later > 1.5 * earlier for earlier, later in itertools.pairwise(waits[1:9]))
+    assert max(waits) <= LONGEST_WAIT_SECONDS + 0.01
+    seats.take(seat)
+    assert not seat.vacate()
+    assert seats.next_worker == LOSSES_IN_A_ROW
+
+
+def test_the_number_of_workers_may_change_on_resume(tmp_path: Path) -> None:
+    for method in ("orlomo", "prsgdm"):
+        for workers in (1, 5):
+            trial = Trial(tmp_path / f"{method}-{workers}", epochs=20)
+            with pytest.raises(orlomo.Interrupted):
+                trial.train({50: lambda done: os.kill(os.getpid(), signal.SIGTERM)}, method)
+            run = orlomo.resume(trial.folder, task=trial.task, workers=workers, warn=trial.warnings.append)
+            trial.check(run)
+            assert sorted(trial.kinds(run)) == (["leave"] * 2 if workers == 1 else ["join"] * 2)
+            last = run.events["worker"][-20:].tolist()
+            assert set(last) <= ({0} if workers == 1 else {0, 1, 2, 3, 4})
+
+
+# The whole command, in a process of its own
+
+
+def start(folder: Path, *more: object, **options: Any) -> subprocess.Popen[str]:
+    arguments = ["train", "digits", "--engine", "processes", "--workers", 3, "--local-steps", 8, "--out", folder, *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "orlomo.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def reports(folder: Path) -> int:
+    path = folder / "events.csv"
+    return path.read_text().count("\n") - 1 if path.exists() else 0
+
+
+def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
+    before = shared_memory()
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 60, "--checkpoint-seconds", 0.5)
+    wait_for(lambda: len(list(folder.glob("checkpoints/*.json"))) > 0 and reports(folder) > 100)
+    family = faulty.descendants(server.pid)
+    assert len(family) >= 4
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    wait_for(lambda: not any(map(faulty.alive, family)), seconds=2.0)
+    assert shared_memory() <= before
+    again = run_cli("resume", folder, "--json")
+    assert again.returncode == 0, again.stderr
+    assert "lost: the work since the last checkpoint" in again.stderr
+    assert json.loads(again.stdout)["test_accuracy"] > 0.95
+    assert orlomo.replay(folder, jobs=1).agrees
+
+
+def test_a_server_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 5, "--pace", "20,20,20")
+    wait_for(lambda: reports(folder) > 5)
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    again = run_cli("resume", folder)
+    assert again.returncode == 0, again.stderr
+    assert "lost: the work since the beginning (there is no checkpoint yet)" in again.stderr
+
+
+def test_ctrl_c_in_the_first_moments(tmp_path: Path) -> None:
+    """A terminal sends it to every process, also to those that have only begun."""
+    for number, seconds in enumerate((0.0, 0.5, 1.5)):
+        folder = tmp_path / f"run-{number}"
+        server = start(folder, "--epochs", 500, start_new_session=True)
+        wait_for(lambda folder=folder: (folder / ".lock").exists())
+        time.sleep(seconds)
+        os.killpg(server.pid, signal.SIGINT)
+        _, errors = server.communicate(timeout=30)
+        assert server.returncode == 130, errors
+        assert len(errors.splitlines()) == 1
+        assert "saved. Go on with" in errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, code: int, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 500)
+    wait_for(lambda: reports(folder) > 50)
+    family = faulty.descendants(server.pid)
+    server.send_signal(number)
+    _, errors = server.communicate(timeout=30)
+    assert server.returncode == code
+    assert f"saved. Go on with: orlomo resume {folder}" in errors
+    wait_for(lambda: not any(map(faulty.alive, family)), seconds=2.0)
+    assert orlomo.replay(folder, jobs=1).agrees
+
+
+def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 2000, "--pace", "20,20,20")
+    try:
+        wait_for(lambda: reports(folder) > 20)
+        assert run_cli("workers", folder, "add", 2).stdout == "joined: worker 3, 4\n"
+        assert run_cli("workers", folder, "remove", 0).stdout == "worker 0 leaves after its report\n"
+        wait_for(lambda: "\nleave," in (folder / "events.csv").read_text())
+        listed = json.loads(run_cli("workers", folder, "--json").stdout)
+        assert [worker["worker"] for worker in listed] == [1, 2, 3, 4]
+        assert all(faulty.alive(worker["pid"]) for worker in listed)
+        wrong = run_cli("workers", folder, "remove", 0)
+        assert (wrong.returncode, wrong.stderr) == (2, "orlomo: there is no worker 0: there are [1, 2, 3, 4]\n")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=30)
+    assert server.returncode == 143
+    run = orlomo.load(folder)
+    changes = [
+        (kind, worker)
+        for kind, worker in zip(run.events["kind"].tolist(), run.events["worker"].tolist(), strict=True)
+        if kind != "report"
+    ]
+    assert changes == [("join", 3), ("join", 4), ("leave", 0)]
+    assert not (folder / "control").exists()
+    assert orlomo.replay(folder, jobs=1).agrees
+    late = run_cli("workers", folder, "add", 1)
+    assert late.returncode == 2
+    assert "is not running: `orlomo resume" in late.stderr
+
+
+def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real file system of 1.5 MB, filled in the middle of the run and freed again."""
+    monkeypatch.setattr(run_folder, "DISK_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("orlomo.engines.processes.DISK_RETRY_SECONDS", 0.2)
+    place = tmp_path / "small-disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", place], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        trial = Trial(tmp_path, epochs=150, checkpoint_seconds=0.05)
+        trial.folder = place / "run"
+        filler = place / "filler"
+
+        def warned(text: str) -> None:
+            trial.warnings.append(text)
+            if text.startswith("THE RESULT IS NOT SAVED"):
+                filler.unlink()
+
+        trial.warn = warned
+
+        def fill(done: int) -> None:
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                while file.write(b"x" * 4096):
+                    pass
+
+        run = trial.train({200: fill, 1500: lambda done: filler.unlink(), 2500: fill})
+        assert any(text.startswith("NO CHECKPOINT: cannot write to") for text in trial.warnings)
+        assert trial.warnings[-1].startswith("THE RESULT IS NOT SAVED: cannot write to")
+        assert not any("orlomo resume" in text for text in trial.warnings)
+        trial.check(run)
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_faults_of_all_kinds(tmp_path: Path) -> None:
+    """The short version of benchmarks/chaos.py."""
+    outcome = make_trouble(tmp_path, faults=25, seed=1)
+    assert sum(outcome.faults.values()) == 25
+    assert set(outcome.faults) == set(KINDS)
+    assert outcome.accuracy >= 0.95
+    assert outcome.agrees
+    assert outcome.lost > 0
+    assert outcome.refused > 0
+    assert not outcome.left_behind

@@ -1,0 +1,118 @@
+"""Random faults, for real, over the workers of a small run: killed, stopped and continued, raising, reporting numbers
+that are not finite, starting slowly. Afterwards the books are checked. Used by the tests and by benchmarks/chaos.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import faulty
+import orlomo
+
+KINDS = ("kill", "stop", "raise", "nan", "slow start")
+REPORTS_BETWEEN = 8
+MOST_STOPPED = 2  # of four workers at a time
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    faults: Counter[str]
+    accuracy: float
+    reports: int
+    lost: int
+    refused: int
+    agrees: bool  # the ledger of acknowledged reports is what a replay folds, to the same bits
+    left_behind: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Troublemaker:
+    """A progress display that makes trouble every few reports, until it has made so much of it."""
+
+    def __init__(self, folder: Path, faults: int, seed: int):
+        self.folder, self.left = folder, faults
+        self.source = random.Random(seed)
+        self.done: Counter[str] = Counter()
+        self.stopped: set[int] = set()
+
+    def report(self, done: int, total: int, loss: float) -> None:
+        if done % REPORTS_BETWEEN or not self.left:
+            return
+        pids = [pid for pid in faulty.trainers(self.folder) if pid not in self.stopped]
+        kind = self.source.choice(KINDS)
+        if not pids or (kind == "stop" and len(self.stopped) >= MOST_STOPPED):
+            return
+        self.make(kind, self.source.choice(pids))
+        self.done[kind] += 1
+        self.left -= 1
+
+    def make(self, kind: str, pid: int) -> None:
+        if kind in ("raise", "nan"):
+            faulty.request(self.folder, pid, kind)
+            return
+        if kind == "slow start":
+            faulty.slow_start(self.folder)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+        if kind == "stop":
+            self.stopped.add(pid)
+            threading.Timer(self.source.uniform(0.01, 0.5), self.go_on, [pid]).start()
+
+    def go_on(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        self.stopped.discard(pid)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        pass
+
+
+def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: None) -> Outcome:
+    """Train while the faults happen, then look whether anything is missing, twice there, or left behind."""
+    before = shared_memory()
+    task = faulty.task(place / "faults")
+    trouble = Troublemaker(place / "faults", faults, seed)
+    begin = time.monotonic()
+    run = orlomo.train(
+        task,
+        orlomo.OrLoMo(learning_rate=0.02, local_steps=4),
+        workers=4,
+        epochs=(2 * faults + 20) * REPORTS_BETWEEN * 4 * 8 / task.size,  # reports enough for twice the faults
+        engine="processes",
+        out=place / "run",
+        evaluate_every=10,
+        progress=trouble,
+        warn=warn,
+    )
+    seconds = time.monotonic() - begin
+    events, values = run.events, run.checkpoint.values if run.checkpoint else {}
+    reported = events["kind"] == "report"
+    pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
+    changes = Counter(events["kind"].tolist())
+    once = len(set(pairs)) == len(pairs) == values["reports"] and changes["crash"] == values["counts"]["lost"]
+    left = [f"process {pid}" for pid in faulty.trainers(place / "faults")]
+    return Outcome(
+        faults=trouble.done,
+        accuracy=float(run.metrics["test_accuracy"][-1]),
+        reports=len(pairs),
+        lost=values["counts"]["lost"],
+        refused=values["counts"]["refused"],
+        agrees=once and orlomo.replay(run.folder, task=task, jobs=1).agrees,
+        left_behind=left + sorted(shared_memory() - before),
+        seconds=seconds,
+    )
+
+
+def shared_memory() -> set[str]:
+    """Names in shared memory."""
+    return set(os.listdir("/dev/shm")) if Path("/dev/shm").is_dir() else set()
