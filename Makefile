@@ -21,6 +21,8 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/processes.py
+	$(BIN)/python benchmarks/chaos.py
 
 # torch first and pinned: an open range would take another build of it, with gigabytes beside it.
 $(READY): pyproject.toml constraints.txt

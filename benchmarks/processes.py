@@ -1,0 +1,259 @@
+"""The processes engine against its limits, each a ratio measured in one run.
+
+    python benchmarks/processes.py [training] [server] [uneven] [round-trip]
+
+training    samples/s of 2 workers / the same 2 processes with no server at all (ResNet20, batch 64, S=8): at least 0.97
+server      time that memory needs for a round's bytes / the server's time for it (fold and reply), at 11 and 110
+            million parameters: at least 0.8
+uneven      rounds/s of orlomo / prsgdm with one of 4 workers 4 times slow / the ceiling max(t) sum(1/t) / K: at
+            least 0.9
+round-trip  a bare exchange through shared memory of the same size / a round's time outside of the worker's computing
+
+Run it on an otherwise idle machine. What is compared is interleaved, and ratios are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import orlomo
+from orlomo.config import RunConfig
+from orlomo.engines.round import RoundRunner
+from orlomo.engines.sending import Starter, Work, end
+from orlomo.engines.slots import Shape, Slot
+from orlomo.methods import METHODS, Assignment
+from orlomo.methods.server import Vectors
+from orlomo.tasks.models import resnet20
+from orlomo.tasks.task import Batch, classification_loss
+from orlomo.tasks.theory import Point
+
+IMAGES, BATCH, LOCAL_STEPS, ROUNDS = 512, 64, 8, 5
+
+
+def image_task() -> orlomo.Task:
+    """Random images, few of them: the steps are what is measured."""
+    images = torch.randn(IMAGES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    return orlomo.Task(
+        model=resnet20, loss=classification_loss, train_data=(images, torch.arange(IMAGES) % 10), batch_size=BATCH
+    )
+
+
+def run(task: orlomo.Task, method: orlomo.Method, workers: int, reports: int, **more: Any) -> orlomo.Run:
+    """A run of so many reports with nothing beside the training."""
+    with tempfile.TemporaryDirectory() as place:
+        made = orlomo.train(
+            task,
+            method,
+            workers=workers,
+            epochs=reports * method.local_steps * task.batch_size / task.size,
+            engine="processes",
+            evaluate_every=1e6,
+            out=Path(place) / "run",
+            **more,
+        )
+        assert made.events  # read while the folder is there
+        return made
+
+
+def pace_of(made: orlomo.Run, workers: int, skip: int = 1) -> float:
+    """Reports a second, without each worker's first rounds."""
+    finish = made.events["finish"]
+    steady = finish[skip * workers - 1 :]
+    return float((len(steady) - 1) / (steady[-1] - steady[0]))
+
+
+def bare_rounds(work: Work, worker: int, slot: Slot, pipe: Connection) -> None:
+    """A process that computes rounds with nobody to report to; answers with the moments at which they were done."""
+    torch.set_num_threads(1)
+    config = work.config
+    runner = RoundRunner(work.load(), config.method, config.seed)
+    slot.params.copy_(runner.flat.params)
+    moments = []
+    for number in range(ROUNDS + 1):
+        runner.run(Assignment(worker, number, number, slot.params, 0.01, LOCAL_STEPS))
+        moments.append(time.monotonic())
+    pipe.send(moments)
+
+
+def bare_pace(work: Work, shape: Shape) -> float:
+    """Rounds a second of two such processes."""
+    starter = Starter()
+    processes = [starter.start(bare_rounds, work, worker, Slot(shape)) for worker in range(2)]
+    paces: list[float] = []
+    for process, pipe in processes:
+        moments = pipe.recv()
+        paces.append(ROUNDS / (moments[-1] - moments[0]))
+        end(process, pipe)
+    return sum(paces)
+
+
+def training() -> bool:
+    """Two workers and a server against two processes alone."""
+    task = image_task()
+    method = orlomo.OrLoMo(learning_rate=0.01, local_steps=LOCAL_STEPS)
+    config = RunConfig(
+        task="custom", method=method, cluster=orlomo.cluster("homogeneous"), workers=2, engine="processes", threads=1
+    )
+    shape = Shape(task.initial_params(0).numel(), 0, torch.float32)
+    ratios = []
+    for turn in range(3):
+        ours = pace_of(run(task, method, 2, 2 * (ROUNDS + 1)), 2)
+        bare = bare_pace(Work(config, task), shape)
+        samples = LOCAL_STEPS * BATCH
+        print(f"  turn {turn + 1}: {ours * samples:.0f} samples/s, {bare * samples:.0f} without a server")
+        ratios.append(ours / bare)
+    return verdict("training: with the server / without", statistics.median(ratios), 0.97)
+
+
+def server() -> bool:
+    """Fold and reply against the memory's own speed."""
+    good = True
+    for parameters, turns in ((11_000_000, 15), (110_000_000, 5)):
+        shape = Shape(parameters, 0, torch.float32)
+        slots = [Slot(shape) for _ in range(2)]
+        for slot in slots:
+            slot.delta.fill_(1e-3)
+            slot.momentum.fill_(1e-3)
+        made = orlomo.OrLoMo(local_steps=8).server(torch.zeros(parameters), 2)
+        made.place = lambda worker, slots=slots: Vectors(slots[worker].params, slots[worker].momentum)
+        held = {assignment.worker: assignment for assignment in made.start()}
+        source, target = torch.ones(parameters), torch.zeros(parameters)
+        ratios = []
+        for turn in range(turns + 1):
+            copying = min(timed_copy(source, target) for _ in range(3))
+            bandwidth = 2 * 4 * parameters / copying
+            worker = turn % 2
+            index, slot = held[worker].index, slots[worker]
+            report = orlomo.Report(worker, index, slot.delta, slot.momentum, 1, 0.0, finite=True)
+            begin = time.perf_counter()
+            [held[worker]] = made.receive(report)
+            seconds = time.perf_counter() - begin
+            needed = 7 * 4 * parameters / bandwidth  # read w, u and the report's two, write w, u and the reply
+            if turn:
+                ratios.append(needed / seconds)
+        name = (
+            f"server, {parameters // 1_000_000} million parameters: memory's time / ours ({bandwidth / 1e9:.1f} GB/s)"
+        )
+        good &= verdict(name, statistics.median(ratios), 0.8)
+    return good
+
+
+def timed_copy(source: Tensor, target: Tensor) -> float:
+    """Its seconds."""
+    begin = time.perf_counter()
+    target.copy_(source)
+    return time.perf_counter() - begin
+
+
+def sleepy_loss(model: nn.Module, batch: Batch) -> Tensor:
+    """A step that takes 10 ms and no processor, so that 2 cores are enough for 4 workers."""
+    time.sleep(0.01)
+    return classification_loss(model, batch)
+
+
+def uneven() -> bool:
+    """Asynchronous against synchronous, in real time."""
+    pace = (1.0, 1.0, 1.0, 4.0)
+    inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    task = orlomo.Task(
+        model=lambda: nn.Linear(4, 2), loss=sleepy_loss, train_data=(inputs, torch.arange(64) % 2), batch_size=8
+    )
+    ceiling = max(pace) * sum(1 / p for p in pace) / len(pace)
+    ratios = []
+    for turn in range(3):
+        made = {
+            name: pace_of(run(task, METHODS[name](local_steps=4), 4, reports, pace=pace), 4, skip=2)
+            for name, reports in (("orlomo", 240), ("prsgdm", 80))
+        }
+        print(f"  turn {turn + 1}: {made['orlomo']:.1f} and {made['prsgdm']:.1f} rounds/s, ceiling {ceiling:.2f}")
+        ratios.append(made["orlomo"] / made["prsgdm"] / ceiling)
+    return verdict("uneven: speed-up of orlomo over prsgdm / ceiling", statistics.median(ratios), 0.9)
+
+
+def wide_task(parameters: int) -> orlomo.Task:
+    """Many parameters and next to no arithmetic: the loss looks at 16 of them."""
+    return orlomo.Task(
+        model=lambda: Point(torch.ones(parameters)),
+        loss=lambda model, batch: (model()[:16] ** 2).sum() + 0 * batch.sum(),
+        train_data=torch.zeros(64, 1),
+        batch_size=1,
+    )
+
+
+def echo(slot: Slot, mine: Tensor, pipe: Connection) -> None:
+    """The other end of a bare exchange: takes the vector that has come, says so."""
+    torch.set_num_threads(1)
+    own = torch.zeros_like(mine)
+    while pipe.recv():
+        own.copy_(slot.params)
+        pipe.send(True)
+
+
+def exchanges(parameters: int, count: int) -> list[float]:
+    """Seconds of bare exchanges: a vector into shared memory, a word, the vector out of it, a word back."""
+    slot, vector = Slot(Shape(parameters, 0, torch.float32)), torch.ones(parameters)
+    process, pipe = Starter().start(echo, slot, torch.empty(parameters))
+    seconds = []
+    for _ in range(count + 5):
+        begin = time.perf_counter()
+        slot.params.copy_(vector)
+        pipe.send(True)
+        pipe.recv()
+        seconds.append(time.perf_counter() - begin)
+    end(process, pipe)
+    return seconds[5:]
+
+
+def round_trip() -> bool:
+    """What a round costs outside of computing, against the least that it could."""
+    for parameters, reports in ((270_000, 400), (11_000_000, 60)):
+        ratios = []
+        for _ in range(3):
+            events = run(wide_task(parameters), orlomo.OrLoMo(local_steps=1), 1, reports).events
+            outside = (events["finish"][1:] - events["finish"][:-1] - events["compute"][1:]).tolist()
+            ours, bare = statistics.median(outside[5:]), statistics.median(exchanges(parameters, reports))
+            ratios.append(bare / ours)
+        name = f"round trip, {parameters / 1e6:g} million parameters: bare exchange / ours ({ours * 1e3:.2f} ms)"
+        verdict(name, statistics.median(ratios), None)
+    return True
+
+
+def verdict(name: str, ratio: float, least: float | None) -> bool:
+    """Print a ratio beside its limit."""
+    limit = "" if least is None else f" (at least {least})"
+    good = least is None or ratio >= least
+    print(f"{name}: {ratio:.3f}{limit}{'' if good else ' MISSED'}", flush=True)
+    return good
+
+
+PARTS: dict[str, Callable[[], bool]] = {
+    "training": training,
+    "server": server,
+    "uneven": uneven,
+    "round-trip": round_trip,
+}
+
+
+def main() -> int:
+    """Measure; 1 if a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all")
+    chosen = parser.parse_args().parts or list(PARTS)
+    torch.set_num_threads(1)
+    good = [PARTS[name]() for name in chosen]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
