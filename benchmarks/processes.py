@@ -38,7 +38,7 @@ from orlomo.tasks.models import resnet20
 from orlomo.tasks.task import Batch, classification_loss
 from orlomo.tasks.theory import Point
 
-IMAGES, BATCH, LOCAL_STEPS, ROUNDS = 512, 64, 8, 5
+IMAGES, BATCH, LOCAL_STEPS, ROUNDS, TURNS = 512, 64, 8, 3, 7
 
 
 def image_task() -> orlomo.Task:
@@ -107,7 +107,7 @@ def training() -> bool:
     )
     shape = Shape(task.initial_params(0).numel(), 0, torch.float32)
     ratios = []
-    for turn in range(3):
+    for turn in range(TURNS):
         ours = pace_of(run(task, method, 2, 2 * (ROUNDS + 1)), 2)
         bare = bare_pace(Work(config, task), shape)
         samples = LOCAL_STEPS * BATCH

@@ -24,7 +24,7 @@ from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import plan
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods import Method, method
-from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
+from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
 from orlomo.tasks import Task, task_of
 from orlomo.tasks.evaluation import load_trained
 
@@ -155,6 +155,7 @@ def resume(
     require(workers is None or real, "a simulated run goes on with the workers it has: leave workers out")
     _check_devices(run.config)
     if real:
+        lock(run.folder).close()  # not while another process writes to it
         _say_what_is_lost(run, warn)
     made = _task_of(run, task, warn)
     return _execute(run, made, job_count(jobs), progress, warn, workers)

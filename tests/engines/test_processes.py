@@ -174,6 +174,21 @@ def test_a_task_that_cannot_be_sent_is_one_clear_error(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_model_of_another_size_in_the_workers_is_one_clear_error(tmp_path: Path) -> None:
+    task = classification(lambda: nn.Linear(4, 2 if multiprocessing.parent_process() is None else 3))
+    message = r"ConfigError: the model has 15 parameters .* in this process, but 10 .* in the server"
+    with pytest.raises(orlomo.OrlomoError, match=message):
+        orlomo.train(
+            task,
+            settings("orlomo"),
+            workers=1,
+            epochs=1,
+            engine="processes",
+            out=tmp_path / "run",
+            warn=lambda text: None,
+        )
+
+
 def test_digits_to_98_percent_on_uneven_processes_across_a_killed_server(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     flags = "train digits --engine processes --workers 4 --pace 1,1,2,4 --epochs 80 --local-steps 8 --learning-rate 0.3"

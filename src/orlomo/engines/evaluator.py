@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orlomo.engines.round import RoundRunner
 from orlomo.engines.sending import Failed, Starter, Work, end, failed, receive, send
 from orlomo.engines.slots import Shape, Slot
+from orlomo.engines.worker_process import make_runner
 from orlomo.errors import OrlomoError
 from orlomo.tasks.evaluation import Evaluation
 
@@ -108,7 +108,7 @@ def serve_evaluations(work: Work, device: str, slot: Slot, pipe: Connection) -> 
     """The process's life."""
     torch.set_num_threads(1)
     try:
-        runner = RoundRunner(work.load(), work.config.method, work.config.seed, device)
+        runner = make_runner(work, device, slot.shape)
         while True:
             has_buffers = receive(pipe)
             send(pipe, runner.evaluate(slot.params, slot.buffers if has_buffers else None))

@@ -313,7 +313,8 @@ class Processes:
         iteration = self.server.iteration
         assignments = self.server.leave(worker)  # may close a barrier
         self._record(kind, iteration, worker)
-        self._log.note(f"worker {worker} {'is gone' if kind == 'crash' else 'leaves'}")
+        if kind == "leave":
+            self._log.note(f"worker {worker} leaves")
         self._hand(assignments)
         self._evaluate_if_due()
 

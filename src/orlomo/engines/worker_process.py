@@ -11,7 +11,7 @@ import torch
 
 from orlomo.engines.round import RoundRunner
 from orlomo.engines.sending import Work, failed, receive, send
-from orlomo.engines.slots import Slot
+from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import ConfigError
 from orlomo.methods import Assignment
 from orlomo.methods.server import all_finite
@@ -66,20 +66,24 @@ def serve(work: Work, job: Job, slot: Slot, pipe: Connection) -> None:
         send(pipe, failed(error))
 
 
+def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:
+    """A model to compute on, which must be of the server's size."""
+    runner = RoundRunner(work.load(), work.config.method, work.config.seed, device)
+    found = runner.flat.params
+    if found.numel() != shape.parameters or found.dtype != shape.dtype:
+        here, there = f"{found.numel()} parameters ({found.dtype})", f"{shape.parameters} ({shape.dtype})"
+        raise ConfigError(f"the model has {here} in this process, but {there} in the server")
+    return runner
+
+
 class _Worker:
     def __init__(self, work: Work, job: Job, slot: Slot):
-        config = work.config
-        self.job, self.slot, self.method = job, slot, config.method
-        self.runner = RoundRunner(work.load(), config.method, config.seed, job.device)
-        found = self.runner.flat.params
-        if found.numel() != slot.shape.parameters or found.dtype != slot.shape.dtype:
-            raise ConfigError(
-                f"the model has {found.numel()} parameters ({found.dtype}) in worker {job.worker}, "
-                f"but {slot.shape.parameters} ({slot.shape.dtype}) in the server"
-            )
-        if found.device.type == "cpu":  # computed where the server reads it
+        self.job, self.slot, self.method = job, slot, work.config.method
+        self.runner = make_runner(work, job.device, slot.shape)
+        kind = self.runner.flat.params.device.type
+        if kind == "cpu":  # computed where the server reads it
             self.runner.rule.outbox = Outbox(slot.delta, slot.momentum)
-        elif found.device.type == "cuda":
+        elif kind == "cuda":
             slot.pin()
 
     def compute(self, order: Order) -> Done:
