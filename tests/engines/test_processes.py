@@ -18,11 +18,10 @@ from torch import nn
 import faulty
 import orlomo
 from orlomo.config import RunConfig
-from orlomo.engines.fleet import Arrived, Fleet
+from orlomo.engines.crew import Arrived
+from orlomo.engines.fleet import Fleet
 from orlomo.engines.sending import Starter, Work
 from orlomo.engines.slots import Shape, Slot
-from orlomo.engines.worker_process import Job
-from orlomo.methods.server import Vectors
 from small import classification, run_cli, settings
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -50,14 +49,14 @@ def test_a_vector_is_copied_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     task = classification()
     method = settings("orlomo", learning_rate=0.05)
     config = RunConfig(
-        task="custom", method=method, cluster=orlomo.cluster("homogeneous"), workers=1, engine="processes"
+        task="custom", method=method, cluster=orlomo.cluster("homogeneous"), workers=1, engine="processes", threads=1
     )
     params = task.initial_params(0)
     server = method.server(params, 1)
     with Fleet(Starter(), Work(config, task), Shape(params.numel(), 0, params.dtype)) as fleet:
-        fleet.hire(Job(worker=0, device="cpu", threads=1, pace=1.0))
+        fleet.hire(0, seat=0)
         slot = fleet.members[0].slot
-        server.place = lambda worker: Vectors(slot.params, slot.momentum)
+        server.place = fleet.room
         [assignment] = server.start()
         assert assignment.params.data_ptr() == slot.params.data_ptr()
         fleet.assign(assignment)
@@ -79,14 +78,14 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
     task = classification()
     method = settings("orlomo")
     config = RunConfig(
-        task="custom", method=method, cluster=orlomo.cluster("homogeneous"), workers=4, engine="processes"
+        task="custom", method=method, cluster=orlomo.cluster("homogeneous"), workers=4, engine="processes", threads=1
     )
     params = task.initial_params(0)
     server = method.server(params, 4)
     with Fleet(Starter(), Work(config, task), Shape(params.numel(), 0, params.dtype)) as fleet:
         for worker in range(4):
-            fleet.hire(Job(worker=worker, device="cpu", threads=1, pace=1.0))
-        server.place = lambda worker: Vectors(fleet.members[worker].slot.params)
+            fleet.hire(worker, seat=worker)
+        server.place = fleet.room
         assignments = server.start()
         while not all(member.ready for member in fleet.members.values()):
             fleet.wait(0.1)

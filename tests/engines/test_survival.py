@@ -427,7 +427,7 @@ def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
 def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a real file system of 1.5 MB, filled in the middle of the run and freed again."""
     monkeypatch.setattr(run_folder, "DISK_RETRY_SECONDS", 0.2)
-    monkeypatch.setattr("orlomo.engines.processes.DISK_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("orlomo.engines.live.DISK_RETRY_SECONDS", 0.2)
     place = tmp_path / "small-disk"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", place], capture_output=True)

@@ -10,12 +10,14 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
+from orlomo.engines.crew import Arrived, Lost
 from orlomo.engines.sending import Failed, Starter, Work, end
 from orlomo.engines.slots import Shape, Slot
-from orlomo.engines.worker_process import Done, Job, Order, Ready, serve
+from orlomo.engines.worker_process import Done, Job, Order, Ready, job_for, serve
 from orlomo.methods import Assignment, Report
+from orlomo.methods.server import Vectors
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
 """A round may take this many times the median of the worker's recent ones, and always this many seconds."""
@@ -28,24 +30,6 @@ ABSENCE_SECONDS = 5.0
 
 RECENT = 16
 """Rounds of a worker from which its deadline is taken."""
-
-
-class Arrived(NamedTuple):
-    """A report, its vectors still in the worker's slot; times in seconds of the monotonic clock."""
-
-    report: Report
-    sent: float
-    finished: float
-    compute_seconds: float
-
-
-class Lost(NamedTuple):
-    """A worker is gone, or of no use any more. It is for the listener to dismiss it."""
-
-    worker: int
-    reason: str
-    traceback: str = ""  # where its code raised
-    refused: bool = False  # its reports were of no use
 
 
 @dataclass
@@ -94,24 +78,35 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
+    @property
+    def workers(self) -> list[int]:
+        """Who is there, or lost and not dismissed yet."""
+        return sorted(self.members)
+
     def __exit__(self, *details: object) -> None:
         for member in self.members.values():
             member.process.kill()  # all at once, then wait for each
         for worker in list(self.members):
             self.dismiss(worker)
 
-    def hire(self, job: Job) -> None:
+    def hire(self, worker: int, seat: int) -> None:
         """Start a worker; it may be given an assignment at once."""
+        job = job_for(self._work.config, worker, seat)
         slot = Slot(self._shape)
         try:
             process, pipe = self._starter.start(serve, self._work, job, slot)
         except BaseException:
             slot.close()
             raise
-        self.members[job.worker] = Member(job, slot, process, pipe)
+        self.members[worker] = Member(job, slot, process, pipe)
+
+    def room(self, worker: int) -> Vectors:
+        """Where to put what is handed to this worker."""
+        slot = self.members[worker].slot
+        return Vectors(slot.params, slot.momentum)
 
     def assign(self, assignment: Assignment) -> None:
-        """Let a worker compute; the vectors are in its slot already."""
+        """Let a worker compute; the vectors are in its room already."""
         member, a = self.members[assignment.worker], assignment
         member.order = Order(a.index, a.round, a.learning_rate, a.local_steps, a.momentum is not None)
         if member.ready:
@@ -137,6 +132,13 @@ class Fleet:
                 happened.append(self._lost(member, f"no sign of life for {now - member.sent:.0f} s"))
         # First come, first served: workers say when they were done, by one clock.
         return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """A worker a row, for people."""
+        return [
+            {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
+            for worker, member in sorted(self.members.items())
+        ]
 
     def _excuse_absence(self) -> None:
         """Where the server itself was away (Ctrl-Z and fg, a laptop asleep), its workers are not late."""

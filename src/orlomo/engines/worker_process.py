@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from orlomo.config import RunConfig
 from orlomo.engines.round import RoundRunner
 from orlomo.engines.sending import Work, failed, receive, send
 from orlomo.engines.slots import Shape, Slot
@@ -26,6 +27,19 @@ class Job:
     device: str
     threads: int
     pace: float  # how many times slower than it could be
+
+
+def job_for(config: RunConfig, worker: int, seat: int) -> Job:
+    """The job of this worker in this seat."""
+    assert config.threads is not None
+    pace = config.pace[seat] if config.pace and seat < len(config.pace) else 1.0
+    return Job(worker, device_of(config, seat), config.threads, pace)
+
+
+def device_of(config: RunConfig, seat: int) -> str:
+    """Where the model of this seat is."""
+    devices = config.devices or (config.device,)
+    return devices[seat % len(devices)]
 
 
 class Order(NamedTuple):

@@ -1,0 +1,364 @@
+"""A run in real time: whoever reports first is folded in and answered first. Nobody waits for the slowest.
+
+Where the workers are, a crew knows; what becomes of those that are lost, refused, added and removed is decided here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from orlomo.cluster.schedule import COLUMNS, KINDS, REPORT
+from orlomo.config import RunConfig
+from orlomo.engines.control import Control, Request
+from orlomo.engines.crew import Arrived, Crew, Lost
+from orlomo.engines.evaluator import EvaluationFailed
+from orlomo.engines.seats import Seat, Seats
+from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports
+from orlomo.engines.signals import Signals
+from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError, require
+from orlomo.methods import Assignment
+from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.log import Log
+from orlomo.records.run import DISK_RETRY_SECONDS
+from orlomo.tasks.task import Task
+
+REFUSALS = 3
+"""Reports of a worker refused in a row after which it is replaced."""
+
+EVALUATIONS_WAITING = 2
+"""Beyond this many unfinished evaluations no more are begun: they are late rather than in the way."""
+
+
+class Live(ABC):
+    """A run in real time, from its beginning or from a checkpoint."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        task: Task,
+        recorder: Recorder,
+        folder: Path,
+        *,
+        progress: Progress | None = None,
+        warn: Callable[[str], None] = print,
+        resumed: Checkpoint | None = None,
+        workers: int | None = None,
+    ):
+        self.config, self.task = config, task
+        self.session = Session(
+            config, task, recorder, total=planned_reports(config, task), progress=progress, evaluates=True
+        )
+        self.server = self.session.server
+        self._folder, self._log = folder, Log(folder, warn)
+        self._seats = Seats()
+        self._held: dict[int, Assignment] = {}  # by worker: what it computes on
+        self._leaving: set[int] = set()  # go after their report
+        self._refused_in_a_row: dict[int, int] = {}
+        self.counts = {"lost": 0, "refused": 0}
+        self._wanted_workers = workers
+        self._since = time.time_ns()
+        if resumed is not None:
+            for assignment in self.session.load(resumed):
+                self._held[assignment.worker] = assignment
+            self._seats = Seats.from_json(resumed.values["seats"])
+            self._leaving = set(resumed.values["leaving"])
+            self.counts = dict(resumed.values["counts"])
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all planned reports are folded in and no barrier is half full."""
+        return self.session.reports >= self.session.total and self.server.ledger.settled
+
+    @abstractmethod
+    def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
+        """The workers' side and something to evaluate with, closed when the stack is."""
+
+    def run(self, signals: Signals) -> None:
+        """Go to the end (the last `save` is the caller's). A signal saves and raises `Interrupted`."""
+        with ExitStack() as stack:
+            self._crew, self._evaluator = self.open(stack)
+            control = Control(self._folder, self._since)
+            stack.callback(control.close)
+            self.server.place = self._crew.room
+            try:
+                self._begin()
+                self._loop(signals, control)
+            except signals.Stop as stop:
+                self.save()
+                raise signals.interrupted(stop) from None
+            except EvaluationFailed as error:
+                raise self._log.end(error, error.details) from None
+
+    def _loop(self, signals: Signals, control: Control) -> None:
+        session = self.session
+        before, waiting = session.events, True
+        while not self.at_end:
+            if waiting and self._crew.anyone_ready:
+                waiting = False
+                if session.events == before:
+                    session.restart_clock()
+            seconds = min(0.2, max(0.0, self._seats.seconds_until_due()))
+            with signals.may_interrupt():
+                happened = self._crew.wait(seconds)
+            for event in happened:
+                self._take(event)
+            for seat in self._seats.due():
+                self._follow(seat)
+            control.answer(self._obey)
+            session.gather(self._evaluator, keep=session.unfinished)
+            self._save_if_due()
+        session.evaluate_if_due(self._evaluator, session.elapsed(), at_end=True)
+        session.gather(self._evaluator, 0, signals.may_interrupt)
+        signals.obey()
+
+    def save(self) -> None:
+        """Write a checkpoint. Work in flight goes with it: after a resume it looks as if the workers had been slow."""
+        held: list[Assignment] = list(self._held.values())
+        if self.server.method.carries_momentum and held:  # the workers' own copies are overwritten as they go
+            momentum = self.server.vectors.momentum
+            assert momentum is not None
+            now = momentum.clone()
+            held = [dataclasses.replace(assignment, momentum=now) for assignment in held]
+        seats, leaving = self._seats.to_json(), sorted(self._leaving)
+        self.session.save(held, self.at_end, seats=seats, leaving=leaving, counts=self.counts)
+
+    # Beginning
+
+    def _begin(self) -> None:
+        session = self.session
+        session.begin_pending(self._evaluator)
+        if self._seats.next_worker == 0:
+            for _ in range(self.config.workers):
+                self._hire(self._seats.add())
+            session.restart_clock()
+            self._hand(self.server.start())
+            self._evaluate_if_due()
+        else:
+            self._go_on()
+        if self._wanted_workers is not None:
+            self._change_number(self._wanted_workers)
+
+    def _go_on(self) -> None:
+        held, self._held = self._held, {}
+        for seat in self._seats.seats:
+            if seat.worker is not None:
+                self._hire(seat, seat.worker)
+        for assignment in held.values():
+            room = self._crew.room(assignment.worker)
+            params = room.params.copy_(assignment.params)
+            momentum = assignment.momentum
+            if momentum is not None:
+                assert room.momentum is not None
+                momentum = room.momentum.copy_(momentum)
+            self._hand([dataclasses.replace(assignment, params=params, momentum=momentum)])
+
+    def _change_number(self, workers: int) -> None:
+        require(workers >= 1, f"workers must be at least 1, not {workers}")
+        while len(self._seats) < workers:
+            self._added()
+        for seat in sorted(self._seats.seats, key=lambda seat: seat.number)[workers:]:
+            if seat.worker is None:
+                self._seats.remove(seat)
+            else:
+                self._leave(seat.worker)
+
+    # What happens
+
+    def _take(self, event: Arrived | Lost) -> None:
+        if self.at_end:
+            return
+        if isinstance(event, Arrived):
+            self._receive(event)
+        else:
+            self._lose(event)
+
+    def _receive(self, arrived: Arrived) -> None:
+        report, worker = arrived.report, arrived.report.worker
+        try:
+            assignments = self.server.receive(report)
+        except ReportRefused as refusal:
+            self._refuse(worker, refusal)
+            return
+        done = self._held.pop(worker)
+        leaves = worker in self._leaving
+        self._hand([a for a in assignments if a.worker != worker or not leaves])  # first of all
+        fold = self.server.last_fold
+        assert fold is not None
+        now = self.session.elapsed()
+        row = {
+            "kind": REPORT,
+            "iteration": fold.iteration,
+            "worker": worker,
+            "round": fold.round,
+            "index": fold.index,
+            "delay": fold.delay,
+            "group": fold.group,
+            "eta": fold.eta,
+            "learning_rate": done.learning_rate,
+            "start": now - (time.monotonic() - arrived.sent),
+            "finish": now,
+            "compute": arrived.compute_seconds,
+        }
+        self.session.record_report(row, report)
+        self._refused_in_a_row.pop(worker, None)
+        self._seats.reported(worker)
+        if leaves:
+            self._seats.remove(self._seats.of(worker))
+            self._depart("leave", worker)
+        self._evaluate_if_due()
+
+    def _refuse(self, worker: int, refusal: ReportRefused) -> None:
+        self.counts["refused"] += 1
+        times = self._refused_in_a_row[worker] = self._refused_in_a_row.get(worker, 0) + 1
+        if times >= REFUSALS:
+            self._lose(Lost(worker, f"{times} reports in a row refused, the last because {refusal}", refused=True))
+            return
+        self._log.warn(f"report refused: {refusal}; worker {worker} computes the round again")
+        assignment = self._held[worker]
+        if assignment.momentum is not None:  # it was overwritten; the parameters were not
+            assert self.server.momentum is not None
+            assignment.momentum.copy_(self.server.momentum)
+        self._crew.assign(assignment)
+
+    def _lose(self, lost: Lost) -> None:
+        worker = lost.worker
+        self.counts["lost"] += 1
+        seat = self._seats.of(worker)
+        if worker in self._leaving:
+            self._seats.remove(seat)
+        else:
+            self._vacate(seat, lost)
+        self._depart("crash", worker)
+
+    def _vacate(self, seat: Seat, lost: Lost) -> None:
+        """Another worker will follow, unless that is hopeless."""
+        self._log.warn(f"worker {lost.worker} is lost: {lost.reason}", lost.traceback)
+        follows = seat.vacate(lost)
+        self._stop_if_all_fail_alike(lost)
+        if not follows:
+            self._seats.remove(seat)
+            if not len(self._seats):
+                raise self._end(OrlomoError(f"no worker is left; the last was lost: {lost.reason}"))
+            self._log.warn(f"{seat.losses} workers in a row were lost in one place: going on with one place less")
+
+    def _stop_if_all_fail_alike(self, lost: Lost) -> None:
+        """What has happened in every seat since its last report will happen again."""
+        causes = [seat.cause for seat in self._seats.seats]
+        if None in causes or sum(seat.losses for seat in self._seats.seats) < 2:
+            return
+        if all(cause.refused for cause in causes):
+            raise self._end(Diverged(f"the run diverged: {lost.reason}; lower the learning rate"))
+        if all(cause.traceback and cause.reason == lost.reason for cause in causes):
+            raise self._end(OrlomoError(f"every worker failed: {lost.reason}"))
+
+    def _end(self, error: OrlomoError) -> OrlomoError:
+        message = f"{error} (more in {self._folder / 'log.txt'})"
+        return self._log.end(type(error)(message))
+
+    # Who is there
+
+    def _hire(self, seat: Seat, worker: int | None = None) -> int:
+        """Start a worker for this seat: a new one, or one of before a resume."""
+        chosen = self._seats.take(seat) if worker is None else worker
+        try:
+            self._crew.hire(chosen, seat.number)
+        except (OSError, EOFError) as error:  # no memory, no processes, no files left
+            seat.worker = None
+            raise OrlomoError(f"cannot start a worker: {error}") from None
+        return chosen
+
+    def _join(self, seat: Seat) -> int:
+        worker = self._hire(seat)
+        iteration = self.server.iteration
+        assignments = self.server.join(worker)
+        self._hand(assignments)
+        self._record("join", iteration, worker)
+        self._log.note(f"worker {worker} joins")
+        return worker
+
+    def _follow(self, seat: Seat) -> None:
+        """A new worker for one that was lost; where none can be started, later."""
+        try:
+            self._join(seat)
+        except OrlomoError as error:
+            self._vacate(seat, Lost(self._seats.next_worker - 1, str(error)))
+
+    def _leave(self, worker: int) -> None:
+        """Let a worker go: after its report, or now if it has nothing to report."""
+        self._leaving.add(worker)
+        if worker not in self._held:
+            self._seats.remove(self._seats.of(worker))
+            self._depart("leave", worker)
+
+    def _depart(self, kind: str, worker: int) -> None:
+        self._crew.dismiss(worker)
+        self._held.pop(worker, None)
+        self._leaving.discard(worker)
+        self._refused_in_a_row.pop(worker, None)
+        iteration = self.server.iteration
+        assignments = self.server.leave(worker)  # may close a barrier
+        self._record(kind, iteration, worker)
+        if kind == "leave":
+            self._log.note(f"worker {worker} leaves")
+        self._hand(assignments)
+        self._evaluate_if_due()
+
+    def _obey(self, request: Request) -> Any:
+        """What `orlomo workers` asks for."""
+        action = request["action"]
+        if action == "add":
+            limit = self.config.method.max_workers
+            if limit is not None:
+                raise ConfigError(f"{self.config.method.name} runs on {limit} worker")
+            return [self._added() for _ in range(int(request["count"]))]
+        if action == "remove":
+            worker = int(request["worker"])
+            if worker not in self._crew.workers:
+                raise ConfigError(f"there is no worker {worker}: there are {self._crew.workers}")
+            if len(self._crew.workers) - len(self._leaving) <= 1:
+                raise ConfigError("the last worker cannot be removed: stop the run with Ctrl-C")
+            self._leave(worker)
+            return worker
+        return self._crew.listing()
+
+    def _added(self) -> int:
+        seat = self._seats.add()
+        try:
+            return self._join(seat)
+        except OrlomoError:
+            self._seats.remove(seat)
+            raise
+
+    # Small things
+
+    def _hand(self, assignments: list[Assignment]) -> None:
+        for assignment in assignments:
+            self._held[assignment.worker] = assignment
+            self._crew.assign(assignment)
+
+    def _record(self, kind: str, iteration: int, worker: int) -> None:
+        row: dict[str, Any] = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}
+        row |= {"kind": KINDS.index(kind), "iteration": iteration, "worker": worker, "finish": self.session.elapsed()}
+        self.session.record_change(row)
+
+    def _evaluate_if_due(self) -> None:
+        if self.session.unfinished < EVALUATIONS_WAITING:
+            self.session.evaluate_if_due(self._evaluator, self.session.elapsed(), self.at_end)
+
+    def _save_if_due(self) -> None:
+        """A disk that will not take a checkpoint does not stop the training."""
+        recorder = self.session.recorder
+        if not recorder.due:
+            return
+        try:
+            self.save()
+        except RunFolderError as error:
+            recorder.postpone(DISK_RETRY_SECONDS)
+            self._log.warn(f"NO CHECKPOINT: {error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")
