@@ -14,12 +14,9 @@ import pytest
 
 from orlomo.cli import main
 from orlomo.tasks import TASKS
+from small import run_cli as orlomo
 
 COMMAND = [sys.executable, "-m", "orlomo.cli"]
-
-
-def orlomo(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, cwd=folder, timeout=100)
 
 
 TRAIN = ("train", "quadratic", "--method", "orlomo", "--workers", 4, "--local-steps", 2, "--cluster", "heterogeneous")
@@ -220,3 +217,13 @@ def test_the_import_is_light(tmp_path: Path) -> None:
     code = "import sys, orlomo.cli; orlomo.cli.parser(); print('sklearn' in sys.modules, 'matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_compare_in_real_time(tmp_path: Path) -> None:
+    flags = ["--engine", "processes", "--workers", 3, "--pace", "1,1,3", "--epochs", 0.5]
+    done = orlomo("compare", "quadratic", "--methods", "orlomo,prsgdm,msgd", *flags, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 workers, processes" in done.stdout
+    assert "time: real" in done.stdout
+    again = orlomo("compare", "quadratic", "--methods", "orlomo,prsgdm,msgd", *flags, "--json", folder=tmp_path)
+    assert [row["method"] for row in json.loads(again.stdout)["methods"]] == ["orlomo", "prsgdm", "msgd"]

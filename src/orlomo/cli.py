@@ -230,6 +230,8 @@ def _compare(options: argparse.Namespace) -> int:
             print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
         if limit is not None:
             own["workers"] = limit
+            if "pace" in own:
+                own["pace"] = own["pace"][:limit]
         configs[name] = [config.from_table({**own, "seed": seed}, options.task) for seed in range(options.seeds)]
     task = configs[names[0]][0].task
     folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
