@@ -182,6 +182,11 @@ def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path:
     assert "the run ends: every worker failed" in log
     assert "Traceback" in log
     assert not faulty.trainers(trial.faults)
+    stopped = orlomo.load(trial.folder)
+    assert stopped.checkpoint is not None
+    assert stopped.checkpoint.values["reports"] >= 30  # nothing that was reported is lost
+    (trial.faults / "raise-everybody").unlink()
+    trial.check(orlomo.resume(trial.folder, task=trial.task, warn=trial.warn))
 
 
 def test_a_task_that_fails_from_the_start_leaves_its_traceback(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, Run
 from orlomo.methods import Assignment
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.log import Log
-from orlomo.records.run import DISK_RETRY_SECONDS
+from orlomo.records.run import DISK_RETRY_SECONDS, resume_command
 from orlomo.tasks.task import Task
 
 REFUSALS = 3
@@ -230,22 +230,22 @@ class Live(ABC):
     def _lose(self, lost: Lost) -> None:
         worker = lost.worker
         self.counts["lost"] += 1
-        seat = self._seats.of(worker)
-        if worker in self._leaving:
+        self._log.warn(f"worker {worker} is lost: {lost.reason}", lost.traceback)
+        seat, leaves = self._seats.of(worker), worker in self._leaving
+        self._depart("crash", worker)
+        if leaves:
             self._seats.remove(seat)
         else:
             self._vacate(seat, lost)
-        self._depart("crash", worker)
 
     def _vacate(self, seat: Seat, lost: Lost) -> None:
         """Another worker will follow, unless that is hopeless."""
-        self._log.warn(f"worker {lost.worker} is lost: {lost.reason}", lost.traceback)
         follows = seat.vacate(lost)
         self._stop_if_all_fail_alike(lost)
         if not follows:
-            self._seats.remove(seat)
-            if not len(self._seats):
+            if len(self._seats) == 1:
                 raise self._end(OrlomoError(f"no worker is left; the last was lost: {lost.reason}"))
+            self._seats.remove(seat)
             self._log.warn(f"{seat.losses} workers in a row were lost in one place: going on with one place less")
 
     def _stop_if_all_fail_alike(self, lost: Lost) -> None:
@@ -259,8 +259,10 @@ class Live(ABC):
             raise self._end(OrlomoError(f"every worker failed: {lost.reason}"))
 
     def _end(self, error: OrlomoError) -> OrlomoError:
-        message = f"{error} (more in {self._folder / 'log.txt'})"
-        return self._log.end(type(error)(message))
+        """The error that ends the run, which is saved first."""
+        self.save()
+        where, again = self._folder / "log.txt", resume_command(self._folder)
+        return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"))
 
     # Who is there
 
@@ -288,6 +290,7 @@ class Live(ABC):
         try:
             self._join(seat)
         except OrlomoError as error:
+            self._log.warn(str(error))
             self._vacate(seat, Lost(self._seats.next_worker - 1, str(error)))
 
     def _leave(self, worker: int) -> None:
