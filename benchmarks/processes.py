@@ -38,7 +38,7 @@ from orlomo.tasks.models import resnet20
 from orlomo.tasks.task import Batch, classification_loss
 from orlomo.tasks.theory import Point
 
-IMAGES, BATCH, LOCAL_STEPS, ROUNDS, TURNS = 512, 64, 8, 3, 7
+IMAGES, BATCH, LOCAL_STEPS, ROUNDS, TURNS = 512, 64, 8, 4, 5
 
 
 def image_task() -> orlomo.Task:
@@ -66,11 +66,11 @@ def run(task: orlomo.Task, method: orlomo.Method, workers: int, reports: int, **
         return made
 
 
-def pace_of(made: orlomo.Run, workers: int, skip: int = 1) -> float:
-    """Reports a second, without each worker's first rounds."""
-    finish = made.events["finish"]
-    steady = finish[skip * workers - 1 :]
-    return float((len(steady) - 1) / (steady[-1] - steady[0]))
+def pace_of(made: orlomo.Run, skip: int = 0) -> float:
+    """Reports a second: each worker's from the end of a first round on, added up."""
+    workers, finish = made.events["worker"], made.events["finish"]
+    moments = [finish[workers == worker][skip:] for worker in sorted(set(workers.tolist()))]
+    return float(sum((len(times) - 1) / (times[-1] - times[0]) for times in moments))
 
 
 def bare_rounds(work: Work, worker: int, slot: Slot, pipe: Connection) -> None:
@@ -108,7 +108,7 @@ def training() -> bool:
     shape = Shape(task.initial_params(0).numel(), 0, torch.float32)
     ratios = []
     for turn in range(TURNS):
-        ours = pace_of(run(task, method, 2, 2 * (ROUNDS + 1)), 2)
+        ours = pace_of(run(task, method, 2, 2 * (ROUNDS + 3)), skip=2)  # the evaluation at the beginning is over
         bare = bare_pace(Work(config, task), shape)
         samples = LOCAL_STEPS * BATCH
         print(f"  turn {turn + 1}: {ours * samples:.0f} samples/s, {bare * samples:.0f} without a server")
@@ -173,7 +173,7 @@ def uneven() -> bool:
     ratios = []
     for turn in range(3):
         made = {
-            name: pace_of(run(task, METHODS[name](local_steps=4), 4, reports, pace=pace), 4, skip=2)
+            name: pace_of(run(task, METHODS[name](local_steps=4), 4, reports, pace=pace), skip=1)
             for name, reports in (("orlomo", 240), ("prsgdm", 80))
         }
         print(f"  turn {turn + 1}: {made['orlomo']:.1f} and {made['prsgdm']:.1f} rounds/s, ceiling {ceiling:.2f}")
