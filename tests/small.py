@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +34,19 @@ def run_cli(
         timeout=110,
         env={**os.environ, **(environment or {})},
     )
+
+
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[Path]:
+    """A real file system of that size; the test is skipped where none may be mounted."""
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def settings(name: str, **more: Any) -> orlomo.Method:
@@ -71,6 +87,3 @@ class Memory:
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         self.saved.append((position, {name: t.clone() for name, t in tensors.items()}, values))
-
-    def postpone(self, seconds: float) -> None:
-        pass

@@ -23,7 +23,7 @@ import orlomo
 from orlomo.engines import fleet
 from orlomo.engines.control import Control
 from orlomo.records import run as run_folder
-from small import run_cli
+from small import run_cli, small_disk
 from troublemaker import KINDS, make_trouble, shared_memory
 
 Act = Callable[[int], None]
@@ -433,12 +433,7 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pyt
     """On a real file system of 1.5 MB, filled in the middle of the run and freed again."""
     monkeypatch.setattr(run_folder, "DISK_RETRY_SECONDS", 0.2)
     monkeypatch.setattr("orlomo.engines.live.DISK_RETRY_SECONDS", 0.2)
-    place = tmp_path / "small-disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", place], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system is not allowed here")
-    try:
+    with small_disk(tmp_path / "small-disk", "1500k") as place:
         trial = Trial(tmp_path, epochs=150, checkpoint_seconds=0.05)
         trial.folder = place / "run"
         filler = place / "filler"
@@ -460,8 +455,6 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pyt
         assert trial.warnings[-1].startswith("THE RESULT IS NOT SAVED: cannot write to")
         assert not any("orlomo resume" in text for text in trial.warnings)
         trial.check(run)
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def test_faults_of_all_kinds(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ class Member:
     lost: bool = False
     order: Order | None = None  # what it is working on, or will when it is ready
     sent: float = field(default_factory=time.monotonic)
+    allowed: float = START_SECONDS  # seconds since then that it may take
     excused: float = 0.0  # seconds since then for which nobody listened
     rounds: int = 0
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -52,12 +53,9 @@ class Member:
     @property
     def deadline(self) -> float:
         """When to give up on it; a worker that waits for an assignment has all the time."""
-        since = self.sent + self.excused
         if self.lost or (self.ready and self.order is None):
             return float("inf")
-        if not self.ready or not self.seconds:
-            return since + START_SECONDS
-        return since + max(PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(self.seconds))
+        return self.sent + self.excused + self.allowed
 
     @property
     def state(self) -> str:
@@ -194,6 +192,8 @@ class Fleet:
 
     def _send(self, member: Member) -> None:
         member.sent, member.excused = time.monotonic(), 0.0
+        if member.seconds:
+            member.allowed = max(PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(member.seconds))
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.order)
 

@@ -52,9 +52,7 @@ class Live(ABC):
         workers: int | None = None,
     ):
         self.config, self.task = config, task
-        self.session = Session(
-            config, task, recorder, total=planned_reports(config, task), progress=progress, evaluates=True
-        )
+        self.session = Session(config, task, recorder, total=planned_reports(config, task), progress=progress)
         self.server = self.session.server
         self._folder, self._log = folder, Log(folder, warn)
         self._seats = Seats()
@@ -357,11 +355,9 @@ class Live(ABC):
 
     def _save_if_due(self) -> None:
         """A disk that will not take a checkpoint does not stop the training."""
-        recorder = self.session.recorder
-        if not recorder.due:
+        if not self.session.recorder.due:
             return
         try:
             self.save()
         except RunFolderError as error:
-            recorder.postpone(DISK_RETRY_SECONDS)
             self._log.warn(f"NO CHECKPOINT: {error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")

@@ -123,6 +123,3 @@ class _Comparison:
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         pass
-
-    def postpone(self, seconds: float) -> None:
-        pass

@@ -171,16 +171,13 @@ class RunRecorder:
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
         begin = time.monotonic()
+        self._next_checkpoint = begin + DISK_RETRY_SECONDS  # if this one fails
         with writing_to(self.folder, self._full_disk is not None):
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
         end = time.monotonic()
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
-
-    def postpone(self, seconds: float) -> None:
-        """No checkpoint for so long."""
-        self._next_checkpoint = time.monotonic() + seconds
 
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
