@@ -15,6 +15,8 @@ Run it on an otherwise idle machine. What is compared is interleaved, and ratios
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
 import statistics
 import sys
 import tempfile
@@ -28,9 +30,8 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.config import RunConfig
 from orlomo.engines.round import RoundRunner
-from orlomo.engines.sending import Starter, Work, end
+from orlomo.engines.sending import Starter, end
 from orlomo.engines.slots import Shape, Slot
 from orlomo.methods import METHODS, Assignment
 from orlomo.methods.server import Vectors
@@ -38,7 +39,7 @@ from orlomo.tasks.models import resnet20
 from orlomo.tasks.task import Batch, classification_loss
 from orlomo.tasks.theory import Point
 
-IMAGES, BATCH, LOCAL_STEPS, ROUNDS, TURNS = 512, 64, 8, 4, 5
+IMAGES, BATCH, LOCAL_STEPS, TURNS = 512, 64, 8, 40
 
 
 def image_task() -> orlomo.Task:
@@ -73,46 +74,64 @@ def pace_of(made: orlomo.Run, skip: int = 0) -> float:
     return float(sum((len(times) - 1) / (times[-1] - times[0]) for times in moments))
 
 
-def bare_rounds(work: Work, worker: int, slot: Slot, pipe: Connection) -> None:
-    """A process that computes rounds with nobody to report to; answers with the moments at which they were done."""
-    torch.set_num_threads(1)
-    config = work.config
-    runner = RoundRunner(work.load(), config.method, config.seed)
-    slot.params.copy_(runner.flat.params)
-    moments = []
-    for number in range(ROUNDS + 1):
-        runner.run(Assignment(worker, number, number, slot.params, 0.01, LOCAL_STEPS))
-        moments.append(time.monotonic())
-    pipe.send(moments)
+class InTurns:
+    """A loss that, before every round for the server, computes one without it, in the same process.
 
+    The workers begin each round without the server together. The seconds of both kinds go into a file for each worker,
+    in turns: with the server, without it, with it...
+    """
 
-def bare_pace(work: Work, shape: Shape) -> float:
-    """Rounds a second of two such processes."""
-    starter = Starter()
-    processes = [starter.start(bare_rounds, work, worker, Slot(shape)) for worker in range(2)]
-    paces: list[float] = []
-    for process, pipe in processes:
-        moments = pipe.recv()
-        paces.append(ROUNDS / (moments[-1] - moments[0]))
-        end(process, pipe)
-    return sum(paces)
+    def __init__(self, task: orlomo.Task, method: orlomo.Method, folder: Path):
+        self.task, self.method, self.folder = task, method, folder
+        self.steps, self.since = 0, time.monotonic()
+        self.alone: RoundRunner | None = None
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
+        if model.training:
+            if self.steps % LOCAL_STEPS == 0:
+                with_server = time.monotonic() - self.since  # from one round's first step to the next one's
+                self.meet("before")
+                begin = time.monotonic()
+                self.round()
+                without = time.monotonic() - begin
+                self.meet("after")
+                with open(self.folder / f"seconds-{os.getpid()}", "a") as file:
+                    print(with_server, without, file=file)
+                self.since = time.monotonic()
+            self.steps += 1
+        return classification_loss(model, batch)
+
+    def round(self) -> None:
+        """A round without the server."""
+        if self.alone is None:
+            self.alone = RoundRunner(self.task, self.method, 0)
+            self.params = self.alone.flat.params.clone()  # the runner writes into its own
+        self.alone.run(Assignment(0, 0, self.steps, self.params, 0.01, LOCAL_STEPS))
+
+    def meet(self, when: str) -> None:
+        """Wait until the other worker is here too."""
+        (self.folder / f"{when}-{self.steps}-{os.getpid()}").touch()
+        while len(list(self.folder.glob(f"{when}-{self.steps}-*"))) < 2:
+            time.sleep(0.001)
 
 
 def training() -> bool:
-    """Two workers and a server against two processes alone."""
-    task = image_task()
+    """Two workers with their server against the same two processes without it, in turns."""
     method = orlomo.OrLoMo(learning_rate=0.01, local_steps=LOCAL_STEPS)
-    config = RunConfig(
-        task="custom", method=method, cluster=orlomo.cluster("homogeneous"), workers=2, engine="processes", threads=1
+    task = image_task()
+    with tempfile.TemporaryDirectory() as place:
+        phased = dataclasses.replace(task, loss=InTurns(task, method, Path(place)))
+        run(phased, method, 2, 2 * (TURNS + 3))
+        workers = [[float(word) for word in file.read_text().split()] for file in Path(place).glob("seconds-*")]
+    paces = [sum(LOCAL_STEPS * BATCH / seconds for seconds in turn) for turn in zip(*workers, strict=False)]
+    paces = paces[3:][: 2 * TURNS + 1]  # the first ones warm up, beside the evaluation at the beginning
+    ours, alone = paces[1::2], paces[::2]
+    around = [(before + after) / 2 for before, after in zip(alone, alone[1:], strict=False)]
+    ratios = sorted(with_server / without for with_server, without in zip(ours, around, strict=True))
+    print(f"  {statistics.median(ours):.0f} samples/s, {statistics.median(alone):.0f} without the server (medians)")
+    print(
+        f"  middle half of {len(ratios)} turns: {ratios[len(ratios) // 4]:.3f} to {ratios[-1 - len(ratios) // 4]:.3f}"
     )
-    shape = Shape(task.initial_params(0).numel(), 0, torch.float32)
-    ratios = []
-    for turn in range(TURNS):
-        ours = pace_of(run(task, method, 2, 2 * (ROUNDS + 3)), skip=2)  # the evaluation at the beginning is over
-        bare = bare_pace(Work(config, task), shape)
-        samples = LOCAL_STEPS * BATCH
-        print(f"  turn {turn + 1}: {ours * samples:.0f} samples/s, {bare * samples:.0f} without a server")
-        ratios.append(ours / bare)
     return verdict("training: with the server / without", statistics.median(ratios), 0.97)
 
 
