@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import os
 import statistics
 import sys
@@ -126,7 +127,7 @@ def training() -> bool:
     paces = [sum(LOCAL_STEPS * BATCH / seconds for seconds in turn) for turn in zip(*workers, strict=False)]
     paces = paces[3:][: 2 * TURNS + 1]  # the first ones warm up, beside the evaluation at the beginning
     ours, alone = paces[1::2], paces[::2]
-    around = [(before + after) / 2 for before, after in zip(alone, alone[1:], strict=False)]
+    around = [(before + after) / 2 for before, after in itertools.pairwise(alone)]
     ratios = sorted(with_server / without for with_server, without in zip(ours, around, strict=True))
     print(f"  {statistics.median(ours):.0f} samples/s, {statistics.median(alone):.0f} without the server (medians)")
     print(
