@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,13 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate-golden", action="store_true", help="write the golden histories anew")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A private Ray cluster that this process is connected to, for all tests that only need one."""
+    pytest.importorskip("ray", reason="Ray is not installed (the extra `ray`)")
+    from orlomo.engines.ray_connection import Need, RayOptions, connection
+
+    with connection(RayOptions(), Need(4, {}, 1 << 20, 1 << 20), print):
+        yield

@@ -1,6 +1,7 @@
 """orlomo: asynchronous momentum training for PyTorch on machines of unequal speed."""
 
 from orlomo.cluster import Cluster, Fault, Speed, cluster
+from orlomo.engines.ray_connection import RayOptions
 from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
 from orlomo.methods import (
     ALSGD,
@@ -40,6 +41,7 @@ __all__ = [
     "OrMoDA",
     "OrlomoError",
     "PRSGDm",
+    "RayOptions",
     "Report",
     "ReportRefused",
     "Run",

@@ -30,6 +30,30 @@ def _numbers(text: str) -> list[float]:
         raise argparse.ArgumentTypeError(f"numbers with commas between, as in 1,1,2,4, not {text!r}") from None
 
 
+def _amounts(text: str) -> dict[str, float]:
+    try:
+        return {name: float(amount) for name, amount in _pairs(text).items()}
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"names and amounts, as in GPU=1,CPU=4, not {text!r}") from None
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"names and values, as in zone=eu,disk=ssd, not {text!r}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"a JSON file, or JSON in braces: {error}") from None
+    if not isinstance(table, dict):
+        raise argparse.ArgumentTypeError(f"a JSON table in braces, not {text!r}")
+    return table
+
+
 METHOD_FLAGS = {
     "learning_rate": (float, "local learning rate (gamma)"),
     "momentum": (float, "momentum coefficient (beta)"),
@@ -44,17 +68,24 @@ RUN_FLAGS = {
     "workers": (int, "number of workers (K)"),
     "epochs": (float, "passes over the data, all workers together"),
     "cluster": (str, "homogeneous, heterogeneous, heterogeneous:4, slow-worker:10, or a TOML file"),
-    "engine": (str, "what runs the workers: simulated (virtual time), processes (for real, on this machine)"),
+    "engine": (str, "what runs the workers: simulated (virtual time), processes (for real, here), ray (on a cluster)"),
     "device": (str, "where the models are: cpu, cuda"),
     "devices": (_names, "processes: where each worker's model is, as in cuda:0,cuda:1,cpu; around again"),
-    "threads": (int, "processes: threads of arithmetic a worker (default: cores / workers)"),
-    "pace": (_numbers, "processes: how many times slower each worker is to be, as in 1,1,2,4"),
+    "threads": (int, "processes, ray: threads of arithmetic a worker (default: cores / workers; on Ray its CPUs)"),
+    "pace": (_numbers, "processes, ray: how many times slower each worker is to be, as in 1,1,2,4"),
+    "resources": (_amounts, "ray: what each worker needs, as in GPU=1,CPU=4 (default: CPU=1)"),
+    "labels": (_pairs, "ray: labels of the machines to place workers on, as in zone=eu"),
     "batch_size": (int, "in place of the task's own"),
     "samples": (int, "use only this many training samples"),
     "held_out": (float, "test on this share of the training samples: for choosing settings"),
     "compile": (str, "torch.compile: auto (where it pays for itself), on, off"),
     "evaluate_every": (float, "epochs between evaluations"),
     "checkpoint_seconds": (float, "seconds between checkpoints"),
+}
+
+RAY_FLAGS = {
+    "address": (str, "ray: host:port of a running cluster, or auto (default: RAY_ADDRESS, else a private one)"),
+    "runtime_env": (_json, "ray: Ray's runtime_env for the workers, a JSON file or JSON in braces"),
 }
 
 
@@ -114,7 +145,7 @@ def parser() -> Parser:
     train.add_argument("task", help="a built-in task, FILE.py:NAME, or a TOML file with the whole config")
     train.add_argument("--method", help="see `orlomo methods`")
     train.add_argument("--seed", type=int)
-    _flags(train, RUN_FLAGS | METHOD_FLAGS)
+    _flags(train, RUN_FLAGS | METHOD_FLAGS | RAY_FLAGS)
     train.add_argument("--out", type=Path, help="the run folder")
     _common(train)
     train.set_defaults(call=_train)
@@ -125,7 +156,7 @@ def parser() -> Parser:
     comparison.add_argument("task", help="a built-in task, FILE.py:NAME, or a TOML file")
     comparison.add_argument("--methods", required=True, help="names with commas between")
     comparison.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
-    _flags(comparison, RUN_FLAGS | METHOD_FLAGS)
+    _flags(comparison, RUN_FLAGS | METHOD_FLAGS | RAY_FLAGS)
     comparison.add_argument("--out", type=Path, help="the folder; finished runs in it are used again")
     _common(comparison)
     comparison.set_defaults(call=_compare)
@@ -138,6 +169,7 @@ def parser() -> Parser:
         command.add_argument("folder", type=Path)
         if name == "resume":
             command.add_argument("--workers", type=int, help="go on with so many (not in the simulator)")
+            _flags(command, RAY_FLAGS)
         _common(command)
         command.set_defaults(call=call)
     workers_command.add(commands)
@@ -198,7 +230,7 @@ def _train(options: argparse.Namespace) -> int:
         method = {**kept, **flags, "name": options.method}
     settings = config.from_table({**table, "method": method}, options.task)
     with TerminalProgress(options.quiet) as progress:
-        run = start(settings, options.out, jobs=options.jobs, progress=progress, warn=warn)
+        run = start(settings, options.out, jobs=options.jobs, ray=_ray(options), progress=progress, warn=warn)
     return _print_run(run, options.json)
 
 
@@ -237,7 +269,7 @@ def _compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
     try:
         with TerminalProgress(options.quiet, runs=len(names) * options.seeds) as progress:
-            result = compare(configs, folder, jobs=options.jobs, progress=progress, warn=warn)
+            result = compare(configs, folder, jobs=options.jobs, ray=_ray(options), progress=progress, warn=warn)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(
@@ -267,8 +299,13 @@ def _resume(options: argparse.Namespace) -> int:
     if Run(options.folder, lambda text: None).finished:
         print(f"{options.folder} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
-        run = resume(options.folder, workers=options.workers, jobs=options.jobs, progress=progress, warn=warn)
+        more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
+        run = resume(options.folder, progress=progress, warn=warn, **more)
     return _print_run(run, options.json)
+
+
+def _ray(options: argparse.Namespace) -> orlomo.RayOptions:
+    return orlomo.RayOptions(options.address, options.runtime_env)
 
 
 def _replay(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.config import RunConfig, same_run
+from orlomo.engines.ray_connection import RayOptions
 from orlomo.errors import ConfigError, Diverged, RunFolderError
 from orlomo.methods import METHODS
 from orlomo.records.checkpoint import write_atomically, write_text
@@ -41,6 +42,7 @@ def compare(
     folder: Path,
     *,
     jobs: int | None = None,
+    ray: RayOptions | None = None,
     progress: TerminalProgress | None = None,
     warn: Callable[[str], None] = print,
 ) -> Comparison:
@@ -50,7 +52,7 @@ def compare(
         for config in seeds:
             if progress is not None:
                 progress.begin(f"{name} seed {config.seed}")
-            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", jobs, progress, warn))
+            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", jobs, ray, progress, warn))
             if progress is not None:
                 progress.end()
     return _write(found, configs, folder)
@@ -63,14 +65,19 @@ def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(
-    config: RunConfig, folder: Path, jobs: int | None, progress: TerminalProgress | None, warn: Callable[[str], None]
+    config: RunConfig,
+    folder: Path,
+    jobs: int | None,
+    ray: RayOptions | None,
+    progress: TerminalProgress | None,
+    warn: Callable[[str], None],
 ) -> Run | None:
     try:
         if not (folder / "config.toml").exists():
-            return start(config, folder, jobs=jobs, progress=progress, warn=warn)
+            return start(config, folder, jobs=jobs, ray=ray, progress=progress, warn=warn)
         if not same_run(Run(folder).config, config):
             raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
-        return resume(folder, jobs=jobs, progress=progress, warn=warn)
+        return resume(folder, jobs=jobs, ray=ray, progress=progress, warn=warn)
     except Diverged as error:
         warn(f"{config.method.name}, seed {config.seed}: {error}")
         return None

@@ -17,7 +17,7 @@ from orlomo.cluster import Cluster, cluster
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.methods import METHODS, Method, method
 
-ENGINES = ("simulated", "processes")
+ENGINES = ("simulated", "processes", "ray")
 COMPILE = ("auto", "on", "off")
 
 
@@ -32,11 +32,13 @@ class RunConfig:
         workers: K.
         epochs: passes over the training data, all workers together.
         seed: of everything random.
-        engine: what runs the workers: `simulated` on virtual time, `processes` for real.
+        engine: what runs the workers: `simulated` on virtual time; for real, `processes` on one machine, `ray` on many.
         device: where the models are.
         devices: where each worker's model is, worker by worker and around again (processes).
         threads: threads of arithmetic a worker; None: cores / workers. A run's folder records it: it decides the bits.
-        pace: how many times slower than it could each worker is to be, for rehearsals (processes).
+        pace: how many times slower than it could each worker is to be, for rehearsals (processes, ray).
+        resources: what Ray is to reserve for each worker: CPU, GPU, memory (bytes), or the user's own names; CPU is 1.
+        labels: labels that a machine must have for Ray to place workers on it.
         batch_size: in place of the task's own.
         samples: use only this many of the training samples, always the same.
         held_out: test on this share of the training samples, which are then not trained on: for choosing settings.
@@ -56,6 +58,8 @@ class RunConfig:
     devices: tuple[str, ...] | None = None
     threads: int | None = None
     pace: tuple[float, ...] | None = None
+    resources: dict[str, float] | None = None
+    labels: dict[str, str] | None = None
     batch_size: int | None = None
     samples: int | None = None
     held_out: float = 0.0
@@ -94,6 +98,14 @@ class RunConfig:
         if self.engine == "simulated":
             for name in ("devices", "pace"):
                 require(getattr(self, name) is None, f"{name} is for --engine processes; the simulator has --cluster")
+        if self.engine != "ray":
+            for name in ("resources", "labels"):
+                require(getattr(self, name) is None, f"{name} is for --engine ray, not {self.engine}")
+        else:
+            require(self.devices is None, "on Ray each worker has its own GPU: --resources GPU=1 in place of --devices")
+            for name, amount in (self.resources or {}).items():
+                require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
+        if self.engine == "simulated":
             require(
                 self.threads in (None, 1), "the simulated engine computes rounds on 1 thread each: leave threads out"
             )
@@ -215,6 +227,10 @@ def _convert(value: Any, hint: Any, where: str) -> Any:
         if value is None:
             return None
         hint = next(choice for choice in typing.get_args(hint) if choice is not type(None))
+    if typing.get_origin(hint) is dict:
+        inner = typing.get_args(hint)[1]
+        require(isinstance(value, dict), f"{where} must be a table, not {value!r}")
+        return {str(key): _convert(part, inner, f"{where} {key}") for key, part in value.items()}
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
         require(isinstance(value, (list, tuple)), f"{where} must be a list, not {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import time
@@ -17,8 +18,10 @@ from orlomo.cluster import cluster as cluster_by_name
 from orlomo.config import RunConfig
 from orlomo.engines import replay as replaying
 from orlomo.engines.execute import Execution
+from orlomo.engines.live import Live
 from orlomo.engines.pool import on_threads
 from orlomo.engines.processes import Processes
+from orlomo.engines.ray_connection import RayOptions, import_ray
 from orlomo.engines.session import Progress, planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import plan
@@ -46,6 +49,9 @@ def train(
     devices: Sequence[str] | None = None,
     threads: int | None = None,
     pace: Sequence[float] | None = None,
+    resources: dict[str, float] | None = None,
+    labels: dict[str, str] | None = None,
+    ray: RayOptions | None = None,
     batch_size: int | None = None,
     samples: int | None = None,
     held_out: float = 0.0,
@@ -62,7 +68,8 @@ def train(
         method: a method, or its name for its default hyperparameters.
         workers: K.
         epochs: passes over the training data, all workers together.
-        engine: `simulated` (virtual time) or `processes` (worker processes on this machine, real time).
+        engine: `simulated` (virtual time), `processes` (worker processes on this machine, real time) or `ray` (workers
+            on a Ray cluster, real time).
         cluster: of the simulated engine: a `Cluster`, or a preset's name: `homogeneous`, `heterogeneous`,
             `slow-worker:10`.
         seed: the same seed gives the same bits.
@@ -70,8 +77,11 @@ def train(
         out: the run folder; None: a new one under `runs/`.
         device: where the models are.
         devices: for processes, where each worker's model is, worker by worker and around again.
-        threads: for processes, threads of arithmetic a worker; None: cores / workers.
-        pace: for processes, how many times slower than it could each worker is to be (to rehearse an uneven cluster).
+        threads: for real engines, threads of arithmetic a worker; None: cores / workers, on Ray its CPUs.
+        pace: for real engines, how many times slower than it could each worker is to be (to rehearse).
+        resources: for ray, what each worker needs, as in {"GPU": 1}; CPU is 1 unless said.
+        labels: for ray, labels of the machines to place workers on, as in {"zone": "eu"}.
+        ray: which Ray cluster, and what it brings to the workers; None: RAY_ADDRESS, else a private one.
         batch_size: in place of the task's own.
         samples: use only this many training samples.
         held_out: test on this share of the training samples instead of the test data: for choosing settings.
@@ -100,6 +110,8 @@ def train(
         devices=None if devices is None else tuple(devices),
         threads=threads,
         pace=None if pace is None else tuple(map(float, pace)),
+        resources=None if resources is None else {name: float(amount) for name, amount in resources.items()},
+        labels=labels,
         batch_size=batch_size,
         samples=samples,
         held_out=float(held_out),
@@ -108,7 +120,7 @@ def train(
         checkpoint_seconds=float(checkpoint_seconds),
     )
     given = None if isinstance(task, str) else task
-    return start(config, out, task=given, jobs=jobs, progress=progress, warn=warn)
+    return start(config, out, task=given, jobs=jobs, ray=ray, progress=progress, warn=warn)
 
 
 def start(
@@ -117,6 +129,7 @@ def start(
     *,
     task: Task | None = None,
     jobs: int | None = None,
+    ray: RayOptions | None = None,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
@@ -129,7 +142,7 @@ def start(
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
     try:
-        return _execute(Run(folder), made, cores, progress, warn)
+        return _execute(Run(folder), made, cores, ray, progress, warn)
     except BaseException:
         _forget_if_empty(folder)
         raise
@@ -141,6 +154,7 @@ def resume(
     task: Task | None = None,
     workers: int | None = None,
     jobs: int | None = None,
+    ray: RayOptions | None = None,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
@@ -158,7 +172,7 @@ def resume(
         lock(run.folder).close()  # not while another process writes to it
         _say_what_is_lost(run, warn)
     made = _task_of(run, task, warn)
-    return _execute(run, made, job_count(jobs), progress, warn, workers)
+    return _execute(run, made, job_count(jobs), ray, progress, warn, workers)
 
 
 def replay(
@@ -181,16 +195,24 @@ def load(folder: Path | str) -> Run:
     return Run(folder)
 
 
-def _execute(run: Run, task: Task, jobs: int, progress: Progress | None, warn: Warn, workers: int | None = None) -> Run:
+def _execute(
+    run: Run,
+    task: Task,
+    jobs: int,
+    ray: RayOptions | None,
+    progress: Progress | None,
+    warn: Warn,
+    workers: int | None = None,
+) -> Run:
     config, saved = run.config, run.checkpoint
     real = config.engine != "simulated"
     schedule = None if real else _plan(config, task)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn if real else None)
         try:
-            execution: Execution | Processes
+            execution: Execution | Live
             if schedule is None:
-                execution = Processes(
+                execution = _live(config.engine, ray)(
                     config, task, recorder, run.folder, progress=progress, warn=warn, resumed=saved, workers=workers
                 )
             else:
@@ -208,6 +230,16 @@ def _execute(run: Run, task: Task, jobs: int, progress: Progress | None, warn: W
     return Run(run.folder)
 
 
+def _live(engine: str, options: RayOptions | None) -> Callable[..., Live]:
+    """The engine of this name; Ray is an extra."""
+    if engine == "processes":
+        return Processes
+    import_ray()
+    from orlomo.engines.ray_cluster import RayCluster
+
+    return functools.partial(RayCluster, options=options or RayOptions())
+
+
 def _say_what_is_lost(run: Run, warn: Warn) -> None:
     """The work since the last checkpoint, which is computed anew."""
     if not (run.folder / "events.csv").is_file():
@@ -221,7 +253,7 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
 
 
 def _finish(
-    execution: Execution | Processes, recorder: RunRecorder, task: Task, signals: Signals, patient: Warn | None
+    execution: Execution | Live, recorder: RunRecorder, task: Task, signals: Signals, patient: Warn | None
 ) -> None:
     """Write the model and the last checkpoint; where the disk is full, a patient run waits for room."""
     while True:
@@ -241,7 +273,7 @@ def _finish(
     signals.obey()
 
 
-def _write_model(execution: Execution | Processes, recorder: RunRecorder, task: Task) -> None:
+def _write_model(execution: Execution | Live, recorder: RunRecorder, task: Task) -> None:
     """The trained model as a state dict, with running statistics as in an evaluation."""
     seed, device = execution.config.seed, execution.config.server_device
     flat = task.build(seed, device)
@@ -267,11 +299,18 @@ def _decide(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
     """The config with what was left open decided, so that the run's folder says all that decides its bits."""
     steps = planned_reports(config, task) * config.method.local_steps
     if config.engine != "simulated":
-        threads = config.threads or max(1, job_count(None) // config.workers)
-        config = dataclasses.replace(config, threads=threads)
+        config = dataclasses.replace(config, threads=config.threads or _threads(config))
+        if (config.resources or {}).get("GPU") and config.device == "cpu":
+            config = dataclasses.replace(config, device="cuda")  # who asks for a GPU means to use it
         steps //= config.workers  # each compiles for itself
     choice = compiling.decide(config.compile, task, steps, config.device, warn)
     return dataclasses.replace(config, compile=choice)
+
+
+def _threads(config: RunConfig) -> int:
+    if config.engine == "ray":
+        return max(1, int((config.resources or {}).get("CPU", 1.0)))
+    return max(1, job_count(None) // config.workers)
 
 
 def _compiles(config: RunConfig, task: Task, warn: Warn) -> bool:
@@ -285,6 +324,9 @@ def _plan(config: RunConfig, task: Task) -> Schedule:
 
 
 def _check_devices(config: RunConfig) -> None:
+    if config.engine == "ray":
+        import_ray()  # where it is missing, say so before there is a folder
+        return  # the workers' machines are others
     for device in config.devices or (config.device,):
         try:
             torch.empty(0, device=device)

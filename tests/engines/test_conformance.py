@@ -17,14 +17,30 @@ from orlomo.config import ENGINES
 from orlomo.engines.session import planned_reports
 from small import NAMES, classification, settings
 
-EVERY = [(engine, name) for engine in ENGINES for name in NAMES]
+
+def case(engine: str, *more: Any) -> Any:
+    """One on Ray shares a cluster with the others, which one process of the tests has."""
+    marks = [pytest.mark.xdist_group("ray")] if engine == "ray" else []
+    return pytest.param(engine, *more, marks=marks, id="-".join(map(str, (engine, *more))))
+
+
+EVERY = [case(engine, name) for engine in ENGINES for name in NAMES]
+STOPPED = [case(engine, name, n) for engine in ("simulated", "processes") for name in NAMES for n in ("INT", "TERM")]
+STOPPED += [case("ray", "orlomo", "INT"), case("ray", "prsgdm", "TERM"), case("ray", "local-sgd", "INT")]
+ONE_EACH = [case(engine) for engine in ENGINES]
+
+
+@pytest.fixture(autouse=True)
+def with_a_cluster(request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.params["engine"] == "ray":
+        request.getfixturevalue("ray_cluster")
 
 
 def train(engine: str, name: str, folder: Path, task: orlomo.Task | None = None, **more: Any) -> orlomo.Run:
     return orlomo.train(
         task or classification(),
         settings(name, learning_rate=0.05),
-        workers=1 if name == "msgd" else 4,
+        workers=1 if name == "msgd" else 2 if engine == "ray" else 4,
         epochs=20,
         engine=engine,
         out=folder,
@@ -84,12 +100,11 @@ def test_trains_and_replays(engine: str, name: str, tmp_path: Path) -> None:
     assert result.agrees, str(result)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("engine", "name"), EVERY)
-def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "name", "number"), STOPPED)
+def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: str, tmp_path: Path) -> None:
     with pytest.raises(orlomo.Interrupted, match=r"saved. Go on with: orlomo resume") as stopped:
-        train(engine, name, tmp_path / "run", progress=StopAt(11, number))
-    assert stopped.value.signal_number == number
+        train(engine, name, tmp_path / "run", progress=StopAt(11, signal.Signals[f"SIG{number}"]))
+    assert stopped.value.signal_number == signal.Signals[f"SIG{number}"]
     before = orlomo.load(tmp_path / "run")
     assert not before.finished
     assert len(before.events["kind"]) >= 11
@@ -100,7 +115,7 @@ def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: int, tmp
 
 
 @pytest.mark.parametrize("buffers", ["recalibrate", "average"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ONE_EACH)
 def test_batch_normalisation(engine: str, buffers: str, tmp_path: Path) -> None:
     model = lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))  # noqa: E731
     task = classification(model, buffers=buffers)
@@ -109,14 +124,14 @@ def test_batch_normalisation(engine: str, buffers: str, tmp_path: Path) -> None:
     assert orlomo.replay(run.folder, task=task, jobs=1).agrees
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ONE_EACH)
 def test_a_task_by_its_name(engine: str, tmp_path: Path) -> None:
     run = orlomo.train("quadratic", settings("orlomo"), workers=2, epochs=0.5, engine=engine, out=tmp_path / "run")
     assert run.metrics["train_loss"][-1] < run.metrics["train_loss"][0]
     assert orlomo.replay(run.folder, jobs=1).agrees
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ONE_EACH)
 def test_a_learning_rate_that_is_too_high_is_one_clear_error(engine: str, tmp_path: Path) -> None:
     method = orlomo.OrLoMo(learning_rate=1e30, local_steps=4)
     task = classification(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))

@@ -20,7 +20,7 @@ import pytest
 
 import faulty
 import orlomo
-from orlomo.engines import fleet
+from orlomo.engines import crew
 from orlomo.engines.control import Control
 from orlomo.records import run as run_folder
 from small import run_cli, small_disk
@@ -106,7 +106,7 @@ def test_a_worker_that_raises_is_replaced_and_its_traceback_kept(tmp_path: Path)
 
 
 def test_a_worker_that_hangs_is_given_up_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 1.0)
     trial = Trial(tmp_path, epochs=60)
     run = trial.train({60: lambda done: faulty.request(trial.faults, trial.victim(), "hang")})
     trial.check(run)
@@ -255,9 +255,9 @@ def test_a_signal_while_the_last_files_are_written(tmp_path: Path, monkeypatch: 
 
 def test_an_absent_server_does_not_blame_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after Ctrl-Z and fg."""
-    monkeypatch.setattr(fleet, "PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr(fleet, "PATIENCE_FACTOR", 1.0)
-    monkeypatch.setattr(fleet, "ABSENCE_SECONDS", 0.4)
+    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(crew, "PATIENCE_FACTOR", 1.0)
+    monkeypatch.setattr(crew, "ABSENCE_SECONDS", 0.4)
     trial = Trial(tmp_path, epochs=10)
     run = trial.train({20: lambda done: time.sleep(1.5)})
     trial.check(run)
@@ -400,7 +400,7 @@ def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, cod
 
 def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 2000, "--pace", "20,20,20")
+    server = start(folder, "--epochs", 2000, "--pace", "100,100,100")
     try:
         wait_for(lambda: reports(folder) > 20)
         assert run_cli("workers", folder, "add", 2).stdout == "joined: worker 3, 4\n"

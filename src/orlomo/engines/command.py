@@ -42,7 +42,8 @@ def call(options: argparse.Namespace) -> int:
         print(json.dumps(answer))
     elif options.action == "list":
         for worker in answer:
-            print("worker {worker:<4} {state:<10} {rounds} rounds, pid {pid}".format(**worker))
+            where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
+            print("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
     elif options.action == "add":
         print(f"joined: worker {', '.join(map(str, answer))}")
     else:

@@ -3,64 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing.connection
 import signal
-import statistics
-import time
-from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from orlomo.engines.crew import Arrived, Lost
+from torch import Tensor
+
+from orlomo.engines.crew import Arrived, Came, Listening, Lost, Member
 from orlomo.engines.sending import Failed, Starter, Work, end
 from orlomo.engines.slots import Shape, Slot
-from orlomo.engines.worker_process import Done, Job, Order, Ready, job_for, serve
+from orlomo.engines.worker_process import Done, Order, Ready, job_for, serve
 from orlomo.methods import Assignment, Report
 from orlomo.methods.server import Vectors
 
-PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
-"""A round may take this many times the median of the worker's recent ones, and always this many seconds."""
-
-START_SECONDS = 600.0
-"""What a worker may take to start, and for its first round (it may have to compile)."""
-
-ABSENCE_SECONDS = 5.0
-"""The server looks after its workers several times a second: a longer pause is its own."""
-
-RECENT = 16
-"""Rounds of a worker from which its deadline is taken."""
-
 
 @dataclass
-class Member:
-    """A worker as the server sees it."""
+class Process(Member):
+    """A worker process."""
 
-    job: Job
-    slot: Slot
-    process: Any
-    pipe: Connection
-    ready: bool = False
-    lost: bool = False
-    order: Order | None = None  # what it is working on, or will when it is ready
-    sent: float = field(default_factory=time.monotonic)
-    allowed: float = START_SECONDS  # seconds since then that it may take
-    excused: float = 0.0  # seconds since then for which nobody listened
-    rounds: int = 0
-    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    slot: Slot = field(kw_only=True)
+    process: Any = field(kw_only=True)
+    pipe: Connection = field(kw_only=True)
     failure: Failed | None = None
-
-    @property
-    def deadline(self) -> float:
-        """When to give up on it; a worker that waits for an assignment has all the time."""
-        if self.lost or (self.ready and self.order is None):
-            return float("inf")
-        return self.sent + self.excused + self.allowed
-
-    @property
-    def state(self) -> str:
-        """For people."""
-        return "starting" if not self.ready else "waiting" if self.order is None else "computing"
 
 
 class Fleet:
@@ -70,8 +37,8 @@ class Fleet:
         self._starter, self._work, self._shape = starter, work, shape
         self._averages = shape.buffers > 0
         self.anyone_ready = False  # so far
-        self._listened = time.monotonic()
-        self.members: dict[int, Member] = {}
+        self._listening = Listening()
+        self.members: dict[int, Process] = {}
 
     def __enter__(self) -> Fleet:
         return self
@@ -81,13 +48,18 @@ class Fleet:
         """Who is there, or lost and not dismissed yet."""
         return sorted(self.members)
 
+    @property
+    def absent(self) -> list[int]:
+        """A process has its place at once."""
+        return []
+
     def __exit__(self, *details: object) -> None:
         for member in self.members.values():
             member.process.kill()  # all at once, then wait for each
         for worker in list(self.members):
             self.dismiss(worker)
 
-    def hire(self, worker: int, seat: int) -> None:
+    def hire(self, worker: int, seat: int) -> bool:
         """Start a worker; it may be given an assignment at once."""
         job = job_for(self._work.config, worker, seat)
         slot = Slot(self._shape)
@@ -96,19 +68,27 @@ class Fleet:
         except BaseException:
             slot.close()
             raise
-        self.members[worker] = Member(job, slot, process, pipe)
+        self.members[worker] = Process(job, slot=slot, process=process, pipe=pipe)
+        return True
 
     def room(self, worker: int) -> Vectors:
         """Where to put what is handed to this worker."""
         slot = self.members[worker].slot
         return Vectors(slot.params, slot.momentum)
 
-    def assign(self, assignment: Assignment) -> None:
-        """Let a worker compute; the vectors are in its room already."""
-        member, a = self.members[assignment.worker], assignment
-        member.order = Order(a.index, a.round, a.learning_rate, a.local_steps, a.momentum is not None)
+    def assign(self, assignment: Assignment) -> Assignment:
+        """Let a worker compute; vectors that are not in its room yet are copied there."""
+        member, room = self.members[assignment.worker], self.room(assignment.worker)
+        params, momentum = _into(room.params, assignment.params), _into(room.momentum, assignment.momentum)
+        assert params is not None
+        member.order = Order.of(assignment)
         if member.ready:
             self._send(member)
+        return dataclasses.replace(assignment, params=params, momentum=momentum)
+
+    def withdraw(self, worker: int) -> None:
+        """Nobody is ever absent."""
+        raise NotImplementedError
 
     def dismiss(self, worker: int) -> None:
         """End a worker; the round it has in hand is not reported."""
@@ -116,18 +96,21 @@ class Fleet:
         end(member.process, member.pipe)
         member.slot.close()
 
-    def wait(self, seconds: float) -> list[Arrived | Lost]:
+    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
         """What has happened, in the order it happened; nothing, if nothing does for so long."""
-        self._excuse_absence()
+        now = self._listening.now(self.members.values())
         listened = {member.pipe: member for member in self.members.values() if not member.lost}
-        until = min((member.deadline for member in listened.values()), default=float("inf")) - time.monotonic()
+        until = min((member.deadline for member in listened.values()), default=float("inf")) - now
         found = multiprocessing.connection.wait(list(listened), timeout=max(0.0, min(seconds, until)))
-        happened = [event for pipe in found if (event := self._listen(listened[pipe])) is not None]  # type: ignore[index]
-        self._excuse_absence()
-        now = time.monotonic()
+        happened: list[Arrived | Lost | Came] = []
+        for pipe in found:
+            event = self._listen(listened[pipe])  # type: ignore[index]
+            if event is not None:
+                happened.append(event)
+        now = self._listening.now(self.members.values())
         for member in listened.values():
-            if now > member.deadline:
-                happened.append(self._lost(member, f"no sign of life for {now - member.sent:.0f} s"))
+            if reason := member.overdue(now):
+                happened.append(self._lost(member, reason))
         # First come, first served: workers say when they were done, by one clock.
         return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
 
@@ -138,15 +121,7 @@ class Fleet:
             for worker, member in sorted(self.members.items())
         ]
 
-    def _excuse_absence(self) -> None:
-        """Where the server itself was away (Ctrl-Z and fg, a laptop asleep), its workers are not late."""
-        now = time.monotonic()
-        if now - self._listened > ABSENCE_SECONDS:
-            for member in self.members.values():
-                member.excused += now - self._listened
-        self._listened = now
-
-    def _listen(self, member: Member) -> Arrived | Lost | None:
+    def _listen(self, member: Process) -> Arrived | Lost | None:
         try:
             message = member.pipe.recv()
         except (EOFError, OSError):
@@ -161,10 +136,8 @@ class Fleet:
                 self._send(member)
         return None
 
-    def _arrived(self, member: Member, done: Done) -> Arrived:
-        member.rounds += 1
-        member.seconds.append(time.monotonic() - member.sent)
-        member.order = None
+    def _arrived(self, member: Process, done: Done) -> Arrived:
+        member.done()
         slot, method = member.slot, self._work.config.method
         report = Report(
             member.job.worker,
@@ -179,23 +152,28 @@ class Fleet:
         )
         return Arrived(report, member.sent, done.finished, done.compute_seconds)
 
-    def _cause(self, member: Member) -> str:
+    def _cause(self, member: Process) -> str:
         if member.failure is not None:
             return member.failure.error
         member.process.join(1.0)
         code = member.process.exitcode
         return f"killed by {_name(-code)}" if code and code < 0 else f"ended with exit code {code}"
 
-    def _lost(self, member: Member, reason: str) -> Lost:
+    def _lost(self, member: Process, reason: str) -> Lost:
         member.lost = True
         return Lost(member.job.worker, reason, member.failure.traceback if member.failure else "")
 
-    def _send(self, member: Member) -> None:
-        member.sent, member.excused = time.monotonic(), 0.0
-        if member.seconds:
-            member.allowed = max(PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(member.seconds))
+    def _send(self, member: Process) -> None:
+        member.begin()
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.order)
+
+
+def _into(place: Tensor | None, vector: Tensor | None) -> Tensor | None:
+    """The vector, in its place; it may be there already."""
+    if place is None or vector is None:
+        return None
+    return place if place.data_ptr() == vector.data_ptr() else place.copy_(vector)
 
 
 def _name(number: int) -> str:

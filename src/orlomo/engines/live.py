@@ -17,7 +17,7 @@ from typing import Any
 from orlomo.cluster.schedule import COLUMNS, KINDS, REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.control import Control, Request
-from orlomo.engines.crew import Arrived, Crew, Lost
+from orlomo.engines.crew import Arrived, Came, Crew, Lost
 from orlomo.engines.evaluator import EvaluationFailed
 from orlomo.engines.seats import Seat, Seats
 from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports
@@ -58,6 +58,7 @@ class Live(ABC):
         self._seats = Seats()
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
         self._leaving: set[int] = set()  # go after their report
+        self._aside: set[int] = set()  # hired, but have no part in the run until they come
         self._refused_in_a_row: dict[int, int] = {}
         self.counts = {"lost": 0, "refused": 0}
         self._wanted_workers = workers
@@ -67,6 +68,7 @@ class Live(ABC):
                 self._held[assignment.worker] = assignment
             self._seats = Seats.from_json(resumed.values["seats"])
             self._leaving = set(resumed.values["leaving"])
+            self._aside = set(resumed.values.get("aside", []))
             self.counts = dict(resumed.values["counts"])
 
     @property
@@ -105,8 +107,9 @@ class Live(ABC):
             seconds = min(0.2, max(0.0, self._seats.seconds_until_due()))
             with signals.may_interrupt():
                 happened = self._crew.wait(seconds)
-            for event in happened:
-                self._take(event)
+            while happened:
+                self._take(happened.pop(0))  # its vectors are given back at once
+            self._look_after_absent()
             for seat in self._seats.due():
                 self._follow(seat)
             control.answer(self._obey)
@@ -125,7 +128,8 @@ class Live(ABC):
             now = momentum.clone()
             held = [dataclasses.replace(assignment, momentum=now) for assignment in held]
         seats, leaving = self._seats.to_json(), sorted(self._leaving)
-        self.session.save(held, self.at_end, seats=seats, leaving=leaving, counts=self.counts)
+        aside = sorted(self._aside)
+        self.session.save(held, self.at_end, seats=seats, leaving=leaving, aside=aside, counts=self.counts)
 
     # Beginning
 
@@ -147,15 +151,10 @@ class Live(ABC):
         held, self._held = self._held, {}
         for seat in self._seats.seats:
             if seat.worker is not None:
-                self._hire(seat, seat.worker)
-        for assignment in held.values():
-            room = self._crew.room(assignment.worker)
-            params = room.params.copy_(assignment.params)
-            momentum = assignment.momentum
-            if momentum is not None:
-                assert room.momentum is not None
-                momentum = room.momentum.copy_(momentum)
-            self._hand([dataclasses.replace(assignment, params=params, momentum=momentum)])
+                worker, has_place = self._hire(seat, seat.worker)
+                if has_place and worker in self._aside:
+                    self._take_part(worker)
+        self._hand(list(held.values()))
 
     def _change_number(self, workers: int) -> None:
         require(workers >= 1, f"workers must be at least 1, not {workers}")
@@ -169,13 +168,15 @@ class Live(ABC):
 
     # What happens
 
-    def _take(self, event: Arrived | Lost) -> None:
+    def _take(self, event: Arrived | Lost | Came) -> None:
         if self.at_end:
             return
         if isinstance(event, Arrived):
             self._receive(event)
-        else:
+        elif isinstance(event, Lost):
             self._lose(event)
+        elif event.worker in self._aside:
+            self._take_part(event.worker)
 
     def _receive(self, arrived: Arrived) -> None:
         report, worker = arrived.report, arrived.report.worker
@@ -220,10 +221,9 @@ class Live(ABC):
             return
         self._log.warn(f"report refused: {refusal}; worker {worker} computes the round again")
         assignment = self._held[worker]
-        if assignment.momentum is not None:  # it was overwritten; the parameters were not
-            assert self.server.momentum is not None
-            assignment.momentum.copy_(self.server.momentum)
-        self._crew.assign(assignment)
+        if assignment.momentum is not None:  # it may have been overwritten; the parameters were not
+            assignment = dataclasses.replace(assignment, momentum=self.server.momentum)
+        self._hand([assignment])
 
     def _lose(self, lost: Lost) -> None:
         worker = lost.worker
@@ -264,24 +264,44 @@ class Live(ABC):
 
     # Who is there
 
-    def _hire(self, seat: Seat, worker: int | None = None) -> int:
-        """Start a worker for this seat: a new one, or one of before a resume."""
+    def _hire(self, seat: Seat, worker: int | None = None) -> tuple[int, bool]:
+        """Start a worker for this seat, a new one or one of before a resume: its id, and whether it has a place."""
         chosen = self._seats.take(seat) if worker is None else worker
         try:
-            self._crew.hire(chosen, seat.number)
+            has_place = self._crew.hire(chosen, seat.number)
         except (OSError, EOFError) as error:  # no memory, no processes, no files left
             seat.worker = None
             raise OrlomoError(f"cannot start a worker: {error}") from None
-        return chosen
+        return chosen, has_place
 
     def _join(self, seat: Seat) -> int:
-        worker = self._hire(seat)
+        worker, has_place = self._hire(seat)
+        if has_place:
+            self._take_part(worker)
+        else:
+            self._aside.add(worker)
+        return worker
+
+    def _take_part(self, worker: int) -> None:
+        """From now on it is one of those that the server counts with."""
+        self._aside.discard(worker)
         iteration = self.server.iteration
         assignments = self.server.join(worker)
         self._hand(assignments)
         self._record("join", iteration, worker)
         self._log.note(f"worker {worker} joins")
-        return worker
+
+    def _look_after_absent(self) -> None:
+        """Those that have no place to work take no part until they have one: nobody waits for them."""
+        absent = [worker for worker in self._crew.absent if worker not in self._aside]
+        if not absent:
+            return
+        some = f"{len(absent)} worker{'s have' if len(absent) > 1 else ' has'} no place to work yet"
+        self._log.warn(f"{some}: going on without, joining when there is room")
+        for worker in absent:
+            self._crew.withdraw(worker)
+            self._aside.add(worker)
+            self._goes("leave", worker)
 
     def _follow(self, seat: Seat) -> None:
         """A new worker for one that was lost; where none can be started, later."""
@@ -300,6 +320,14 @@ class Live(ABC):
 
     def _depart(self, kind: str, worker: int) -> None:
         self._crew.dismiss(worker)
+        if worker in self._aside:
+            self._aside.discard(worker)
+            self._leaving.discard(worker)
+        else:
+            self._goes(kind, worker)
+
+    def _goes(self, kind: str, worker: int) -> None:
+        """It has no part in the run any more."""
         self._held.pop(worker, None)
         self._leaving.discard(worker)
         self._refused_in_a_row.pop(worker, None)
@@ -323,7 +351,7 @@ class Live(ABC):
             worker = int(request["worker"])
             if worker not in self._crew.workers:
                 raise ConfigError(f"there is no worker {worker}: there are {self._crew.workers}")
-            if len(self._crew.workers) - len(self._leaving) <= 1:
+            if len(set(self._crew.workers) - self._aside - self._leaving - {worker}) == 0:
                 raise ConfigError("the last worker cannot be removed: stop the run with Ctrl-C")
             self._leave(worker)
             return worker
@@ -341,8 +369,7 @@ class Live(ABC):
 
     def _hand(self, assignments: list[Assignment]) -> None:
         for assignment in assignments:
-            self._held[assignment.worker] = assignment
-            self._crew.assign(assignment)
+            self._held[assignment.worker] = self._crew.assign(assignment)
 
     def _record(self, kind: str, iteration: int, worker: int) -> None:
         row: dict[str, Any] = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}

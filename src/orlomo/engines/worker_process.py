@@ -51,6 +51,11 @@ class Order(NamedTuple):
     local_steps: int
     carries_momentum: bool
 
+    @classmethod
+    def of(cls, a: Assignment) -> Order:
+        """What is small about an assignment."""
+        return cls(a.index, a.round, a.learning_rate, a.local_steps, a.momentum is not None)
+
 
 class Ready(NamedTuple):
     """The worker has its model."""

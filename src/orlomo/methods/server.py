@@ -57,7 +57,10 @@ class Vectors:
 
 
 Place = Callable[[int], Vectors]
-"""worker -> where to put the parameters, and the momentum where it carries one, that are handed to it."""
+"""worker -> where to put the parameters, and the momentum where it carries one, that are handed to it.
+
+It may be the server's own vectors, where whoever hands them on copies them before the next report.
+"""
 
 
 class Server:
@@ -136,7 +139,8 @@ class Server:
     def _carry_out(self, step: Step, report: Report | None) -> list[Assignment]:
         if step.fold is not None and report is not None:
             if self.place is not None and not self.method.synchronous:  # the answer is the vector that comes out
-                self.vectors.reply = self.place(report.worker).params
+                room = self.place(report.worker).params
+                self.vectors.reply = None if room is self.vectors.params else room
             self.method.fold(self.vectors, step.fold, report)
             self.last_fold = step.fold
         if step.closed:

@@ -1,0 +1,63 @@
+"""The Ray engine: each worker an actor somewhere on a Ray cluster; the server here, in the driver."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import ray
+import torch
+
+from orlomo.engines.crew import Crew
+from orlomo.engines.evaluator import EvaluationProcess
+from orlomo.engines.live import Live
+from orlomo.engines.ray_connection import Need, RayOptions, connection
+from orlomo.engines.ray_crew import RayCrew, pack
+from orlomo.engines.sending import Starter, Work
+from orlomo.engines.session import Evaluator
+from orlomo.engines.slots import Shape
+from orlomo.errors import ConfigError
+from orlomo.tasks.evaluation import read_buffers
+
+
+class RayCluster(Live):
+    """A run on a Ray cluster."""
+
+    def __init__(self, *arguments: Any, options: RayOptions, **more: Any):
+        super().__init__(*arguments, **more)
+        self._options = options
+
+    def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
+        """A crew of actors; evaluation is in a process of the driver's machine, so that it takes no worker's place."""
+        config, task, params = self.config, self.task, self.server.params
+        compiled = dataclasses.replace(config, compile="on" if task.compile else "off")
+        sent = config.task == "custom" or ".py:" in config.task
+        work = Work(compiled, task if sent else None)
+        buffers = read_buffers(task.build(config.seed)).numel() if task.buffers == "average" else 0
+        shape = Shape(params.numel(), buffers, params.dtype)
+        parcel = self._pack(work)
+        workers = max(config.workers, self._wanted_workers or 0)
+        need = Need(workers, config.resources or {}, params.nbytes, parcel.nbytes)
+        stack.enter_context(connection(self._options, need, self._log.warn))
+        crew = RayCrew(config, ray.put(parcel), shape, self.server.vectors, self._log)
+        device = config.device if torch.cuda.is_available() else "cpu"
+        starter = Starter()
+        return stack.enter_context(crew), stack.enter_context(EvaluationProcess(starter, work, shape, device))
+
+    def _pack(self, work: Work) -> Any:
+        """The work as bytes. What a user's file defines goes along: the file is not on every machine."""
+        place, _, _ = self.config.task.rpartition(":")
+        module = sys.modules.get(Path(place).stem) if place.endswith(".py") else None
+        if module is not None:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            return pack(work)
+        except Exception as error:  # a user's object can raise anything when it is pickled
+            raise ConfigError(f"this task cannot be sent to other machines: {error}") from None
+        finally:
+            if module is not None:
+                cloudpickle.unregister_pickle_by_value(module)

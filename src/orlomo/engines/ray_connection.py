@@ -1,0 +1,255 @@
+"""Connecting to a Ray cluster, or starting a private one; what is checked before a run begins on it.
+
+This module can be imported without Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orlomo.errors import ConfigError
+
+OLDEST = (2, 60)
+
+HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 2000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 3,
+}
+"""With these a frozen machine or a pulled cable is noticed within 10 s; Ray's own values take over a minute."""
+
+SPARE_BYTES = 100 << 20
+"""In the object store, beyond a run's own vectors."""
+
+GUIDE = "docs/how-to/ray.md"
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Which cluster, and what it is to bring to the workers. Not part of a run's config: they do not decide its result.
+
+    Args:
+        address: `host:port` of a running cluster, or `auto`; None: RAY_ADDRESS, else a private cluster on this machine.
+        runtime_env: Ray's `runtime_env`, passed through: packages, modules and environment variables for the workers.
+    """
+
+    address: str | None = None
+    runtime_env: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a run needs of a cluster."""
+
+    workers: int
+    resources: dict[str, float]  # of each
+    vector_bytes: int
+    task_bytes: int
+
+    @property
+    def store_bytes(self) -> int:
+        """In the driver's object store: for each worker the vector it works on and the two it reports, and one more."""
+        return (3 * self.workers + 1) * self.vector_bytes + self.task_bytes
+
+
+@contextlib.contextmanager
+def connection(options: RayOptions, need: Need, warn: Callable[[str], None]) -> Iterator[None]:
+    """Connected to a cluster that the run fits on. A connection that is there already is used, and left as it is."""
+    ray = import_ray()
+    if ray.is_initialized():
+        _check(ray, need, warn)
+        yield
+        return
+    address = options.address or os.environ.get("RAY_ADDRESS")
+    if address is not None and address.startswith("ray://"):
+        raise ConfigError(
+            f"{address} is for Ray's client, which keeps the server far from its workers: run this on a machine of the "
+            f"cluster with --address auto, or by `ray job submit` (see {GUIDE})"
+        )
+    private = address in (None, "local")
+    with contextlib.ExitStack() as stack:
+        settings = stack.enter_context(_private(need)) if private else {"address": address}
+        stack.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": None if _asked_for_statistics() else "0"}))
+        stack.callback(ray.shutdown)
+        with _own_signals():
+            _init(ray, options, settings)
+        _check(ray, need, warn)
+        yield
+
+
+def import_ray() -> Any:
+    """Ray, if it is there and new enough."""
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("--engine ray needs Ray: pip install 'orlomo[ray]'") from None
+    found = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if found < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ConfigError(f"--engine ray needs Ray {oldest} or newer, not {ray.__version__}: pip install -U 'ray'")
+    return ray
+
+
+def _init(ray: Any, options: RayOptions, settings: dict[str, Any]) -> None:
+    try:
+        ray.init(runtime_env=options.runtime_env, logging_level="error", log_to_driver=True, **settings)
+    except ConnectionError as error:
+        raise ConfigError(f"no Ray cluster answers at {settings['address']}: {_line(error)}") from None
+    except ray.exceptions.AuthenticationError as error:
+        how = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+        raise ConfigError(f"the Ray cluster asks for its token: {how} ({_line(error)})") from None
+    except (RuntimeError, ValueError) as error:  # versions that do not fit, an address that is none
+        raise ConfigError(f"cannot connect to Ray at {settings['address']}: {_line(error)}") from None
+
+
+@contextlib.contextmanager
+def _private(need: Need) -> Iterator[dict[str, Any]]:
+    """A cluster of this machine alone: on the loopback interface, with a token of its own, gone with the run."""
+    from ray._private import ray_constants
+
+    store = int(need.store_bytes * 1.1) + SPARE_BYTES
+    shared = Path("/dev/shm")
+    if shared.is_dir() and store > shutil.disk_usage(shared).free:
+        raise ConfigError(
+            f"{need.workers} workers need {_size(store)} of shared memory, {shared} has "
+            f"{_size(shutil.disk_usage(shared).free)} left: use fewer workers, or --engine processes"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="orlomo-ray-"))
+    # That there is to be a token is Ray's own default for a new cluster, which a user may have turned off.
+    environment = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
+    # Ray has no setting for a cluster that keeps to the loopback interface, but for systems with zealous firewalls:
+    reaches_out = ray_constants.ENABLE_RAY_CLUSTER
+    try:
+        with _environment({**environment, ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}):
+            ray_constants.ENABLE_RAY_CLUSTER = False
+            _forget_token()
+            yield {
+                "address": "local",
+                "num_cpus": max(os.cpu_count() or 1, int(need.workers * need.resources.get("CPU", 1.0) + 1)),
+                "object_store_memory": store,
+                "include_dashboard": False,
+                "_temp_dir": str(folder),
+                "_system_config": HEALTH_CHECKS,
+            }
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = reaches_out
+        _forget_token()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _forget_token() -> None:
+    """Ray remembers the token that it read first, and whether to use one; the next cluster may differ."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextlib.contextmanager
+def _environment(wanted: dict[str, str | None]) -> Iterator[None]:
+    """Environment variables set for a while (None: left alone); those that Ray sets meanwhile go too."""
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in wanted.items() if value is not None})
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name.startswith("RAY_") and name not in before]:
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in wanted if name in before})
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes SIGTERM when it connects; ours has a run to save."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _asked_for_statistics() -> bool:
+    """Whether the user turned Ray's usage statistics on: they are off otherwise."""
+    if "RAY_USAGE_STATS_ENABLED" in os.environ:
+        return True  # decided, whichever way
+    path = Path(os.environ.get("RAY_USAGE_STATS_CONFIG_PATH", "~/.ray/config.json")).expanduser()
+    try:
+        return json.loads(path.read_text()).get("usage_stats") is True
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
+    """Refuse a run that does not fit; say what is not safe."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    own = ray.get_runtime_context().get_node_id()
+    for node in nodes:
+        has = node["Resources"].get("object_store_memory", 0.0)
+        if node["NodeID"] == own:
+            needed, whose = need.store_bytes, f"the server with {need.workers} workers needs"
+        else:
+            here = _fitting(node["Resources"], need)
+            needed = 3 * here * need.vector_bytes + (need.task_bytes if here else 0)
+            whose = f"{here} workers there need"
+        if has < needed:
+            raise ConfigError(
+                f"the object store of {node['NodeManagerAddress']} has {_size(has)}, {whose} {_size(needed)}: start "
+                f"Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
+            )
+    addresses = [node["NodeManagerAddress"] for node in nodes]
+    guarded = os.environ.get("RAY_AUTH_MODE") == "token" or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+    if not guarded and not all(_is_loopback(address) for address in addresses):
+        warn(
+            "anyone who can reach this Ray cluster can run code on it: it has neither a token nor TLS. Start it with "
+            f"RAY_AUTH_MODE=token (see {GUIDE})"
+        )
+    if len(nodes) > 1 and (seconds := _notices_within()) > 10:
+        warn(f"this Ray cluster notices a lost machine only after {seconds:.0f} s; {GUIDE} says how to make it 10 s")
+
+
+def _fitting(resources: dict[str, float], need: Need) -> int:
+    """How many workers Ray could place on a machine of these resources."""
+    wanted = {"CPU": 1.0, **need.resources}
+    return min([need.workers, *(int(resources.get(name, 0.0) // amount) for name, amount in wanted.items() if amount)])
+
+
+def _notices_within() -> float:
+    """Seconds after which the cluster knows of a machine that is gone without a word."""
+    try:
+        from ray._raylet import Config  # type: ignore[attr-defined]
+    except ImportError:
+        return 0.0
+    each = Config.health_check_period_ms() + Config.health_check_timeout_ms()
+    return float(each * Config.health_check_failure_threshold()) / 1000
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
