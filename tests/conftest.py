@@ -19,10 +19,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A private Ray cluster that this process is connected to, for all tests that only need one."""
     pytest.importorskip("ray", reason="Ray is not installed (the extra `ray`)")
     from orlomo.engines.ray_connection import Need, RayOptions, connection
+    from orlomo.records.log import Log
 
-    with connection(RayOptions(), Need(4, {}, 1 << 20, 1 << 20), print):
+    with connection(RayOptions(), Need(4, {}, 1 << 20, 1 << 20), Log(tmp_path_factory.mktemp("ray"), print)):
         yield

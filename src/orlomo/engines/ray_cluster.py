@@ -42,7 +42,7 @@ class RayCluster(Live):
         parcel = self._pack(work)
         workers = max(config.workers, self._wanted_workers or 0)
         need = Need(workers, config.resources or {}, params.nbytes, parcel.nbytes)
-        stack.enter_context(connection(self._options, need, self._log.warn))
+        stack.enter_context(connection(self._options, need, self._log))
         crew = RayCrew(config, ray.put(parcel), shape, self.server.vectors, self._log)
         device = config.device if torch.cuda.is_available() else "cpu"
         starter = Starter()

@@ -12,6 +12,8 @@ import os
 import secrets
 import shutil
 import signal
+import socket
+import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -20,19 +22,22 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.errors import ConfigError
+from orlomo.records.log import Log
 
 OLDEST = (2, 60)
 
 HEALTH_CHECKS = {
     "health_check_initial_delay_ms": 2000,
     "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 2000,
+    "health_check_timeout_ms": 1500,
     "health_check_failure_threshold": 3,
 }
 """With these a frozen machine or a pulled cable is noticed within 10 s; Ray's own values take over a minute."""
 
 SPARE_BYTES = 100 << 20
 """In the object store, beyond a run's own vectors."""
+
+KNOCK_SECONDS = 5.0
 
 GUIDE = "docs/how-to/ray.md"
 
@@ -66,11 +71,11 @@ class Need:
 
 
 @contextlib.contextmanager
-def connection(options: RayOptions, need: Need, warn: Callable[[str], None]) -> Iterator[None]:
+def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
     """Connected to a cluster that the run fits on. A connection that is there already is used, and left as it is."""
     ray = import_ray()
     if ray.is_initialized():
-        _check(ray, need, warn)
+        _check(ray, need, log.warn)
         yield
         return
     address = options.address or os.environ.get("RAY_ADDRESS")
@@ -82,11 +87,14 @@ def connection(options: RayOptions, need: Need, warn: Callable[[str], None]) -> 
     private = address in (None, "local")
     with contextlib.ExitStack() as stack:
         settings = stack.enter_context(_private(need)) if private else {"address": address}
+        if not private:
+            _knock(str(address))
         stack.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": None if _asked_for_statistics() else "0"}))
         stack.callback(ray.shutdown)
+        stack.enter_context(_own_words(log))
         with _own_signals():
             _init(ray, options, settings)
-        _check(ray, need, warn)
+        _check(ray, need, log.warn)
         yield
 
 
@@ -103,11 +111,48 @@ def import_ray() -> Any:
     return ray
 
 
+def _knock(address: str) -> None:
+    """Say at once what Ray finds out in minutes: that nobody listens there, or speaks TLS where we do not."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        found = canonicalize_bootstrap_address(address)  # `auto`: what a file says, which may be of long ago
+    except (ConnectionError, ValueError) as error:
+        raise ConfigError(f"no Ray cluster at {address}: {_line(error)}") from None
+    host, _, port = str(found).rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"no Ray cluster at {address}: an address is host:port, as in 10.0.0.1:6379, or auto")
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE  # nothing is told, Ray itself will verify
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS) as plain:
+            try:
+                stranger.wrap_socket(plain).close()
+                has_tls = True
+            except (ssl.SSLError, OSError) as error:
+                has_tls = "ALERT" in str(error)  # it wants to see a certificate
+    except OSError as error:
+        raise ConfigError(f"no Ray cluster at {found}: {error.strerror or error}") from None
+    if has_tls != _uses_tls():
+        what = (
+            "speaks TLS: set RAY_USE_TLS=1 and its certificates" if has_tls else "does not speak TLS: set RAY_USE_TLS=0"
+        )
+        raise ConfigError(f"the Ray cluster at {address} {what} (see {GUIDE})")
+
+
+def _uses_tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
 def _init(ray: Any, options: RayOptions, settings: dict[str, Any]) -> None:
     try:
-        ray.init(runtime_env=options.runtime_env, logging_level="error", log_to_driver=True, **settings)
+        ray.init(runtime_env=options.runtime_env, logging_level="error", log_to_driver=_wants_prints(), **settings)
     except ConnectionError as error:
-        raise ConfigError(f"no Ray cluster answers at {settings['address']}: {_line(error)}") from None
+        where = settings["address"]
+        raise ConfigError(
+            f"the Ray cluster at {where} does not let us in: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or its "
+            f"certificates, as on the cluster (see {GUIDE}; {_line(error)})"
+        ) from None
     except ray.exceptions.AuthenticationError as error:
         how = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
         raise ConfigError(f"the Ray cluster asks for its token: {how} ({_line(error)})") from None
@@ -185,6 +230,31 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _wants_prints() -> bool:
+    """Whether the user wants what workers print, and all that Ray has to say, among the driver's own output."""
+    return os.environ.get("RAY_LOG_TO_DRIVER", "0").lower() in ("1", "true")
+
+
+@contextlib.contextmanager
+def _own_words(log: Log) -> Iterator[None]:
+    """What Ray says about lost machines, in many lines on standard output, goes to the run's log."""
+    from ray._private import worker
+
+    before = getattr(worker, "print_to_stdstream", None)
+    if before is None or _wants_prints():
+        yield
+        return
+
+    def note(data: dict[str, Any], *rest: Any, **more: Any) -> None:
+        log.note("Ray says:", "\n".join(data.get("lines", [])))
+
+    worker.print_to_stdstream = note
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
 def _asked_for_statistics() -> bool:
     """Whether the user turned Ray's usage statistics on: they are off otherwise."""
     if "RAY_USAGE_STATS_ENABLED" in os.environ:
@@ -214,7 +284,7 @@ def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
                 f"Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
             )
     addresses = [node["NodeManagerAddress"] for node in nodes]
-    guarded = os.environ.get("RAY_AUTH_MODE") == "token" or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+    guarded = os.environ.get("RAY_AUTH_MODE") == "token" or _uses_tls()
     if not guarded and not all(_is_loopback(address) for address in addresses):
         warn(
             "anyone who can reach this Ray cluster can run code on it: it has neither a token nor TLS. Start it with "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 import ray
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from orlomo.config import RunConfig
 from orlomo.engines.crew import Arrived, Came, Listening, Lost, Member
@@ -247,14 +247,14 @@ def needed(config: RunConfig) -> dict[str, float]:
 def reason_of(error: RayError) -> str:
     """What Ray says about a loss, in one line."""
     text = " ".join(str(error).split())
-    for mark, said in (("node has died", "its node died"), ("node was terminated", "its node was stopped")):
-        if mark in text:
-            return said
-    _, found, detail = text.partition("Worker exit detail: ")
-    if found:
-        return f"its process ended: {detail[:120]}"
-    what = "its process ended" if isinstance(error, ActorDiedError) else type(error).__name__
-    return f"{what}: {text[:200]}"
+    if isinstance(error, ActorUnavailableError):
+        return "it is out of reach"
+    if "node has died" in text or "node was terminated" in text:
+        return "its node died"
+    if isinstance(error, ActorDiedError):
+        _, _, detail = text.partition("Worker exit detail: ")
+        return f"its process ended: {detail.partition(' Some common causes')[0] or text[:200]}"
+    return f"{type(error).__name__}: {text[:200]}"
 
 
 def pack(work: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:

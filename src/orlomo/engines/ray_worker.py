@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 import time
 import warnings
 from typing import Any, NamedTuple
@@ -59,12 +60,20 @@ def view(array: Array) -> Tensor:
         return torch.from_numpy(array)
 
 
+def _end_with_the_parent(parent: int) -> None:
+    """Without the Ray of its machine an actor is lost to everybody, but can take a minute to notice."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 class RayWorker:
     """The actor. What the user's code raises is an answer (`Failed`), so that whatever Ray raises is Ray's."""
 
     def __init__(self, job: Job):
         torch.set_num_threads(job.threads)  # before anything else: it decides the bits
         keep_freed_memory()
+        threading.Thread(target=_end_with_the_parent, args=(os.getppid(),), daemon=True).start()
         self.job = job
 
     def where(self) -> Where:

@@ -1,0 +1,188 @@
+"""What can happen to a Ray cluster, on a real one of several nodes. Run by test_ray.py in namespaces of its own:
+
+python ray_scenarios.py FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray.cluster_utils
+import torch
+
+import orlomo
+import sleepy
+from orlomo.engines import ray_crew
+from orlomo.engines.ray_connection import HEALTH_CHECKS
+from orlomo.errors import ConfigError
+from orlomo.tasks.theory import Point
+
+STORE_BYTES = 80_000_000
+ADDRESS = "10.77.0.9"  # not a loopback address: as if others could reach it
+subprocess.run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"], check=True)
+CLUSTER = ray.cluster_utils.Cluster(
+    initialize_head=True,
+    head_node_args={
+        "num_cpus": 1,
+        "node_ip_address": ADDRESS,
+        "object_store_memory": STORE_BYTES,
+        "temp_dir": os.environ["RAY_SCENARIO_TEMP"],
+        "_system_config": HEALTH_CHECKS,
+    },
+)
+OPTIONS = orlomo.RayOptions(CLUSTER.address)
+
+
+def add_node() -> Any:
+    """With room for one worker."""
+    return CLUSTER.add_node(num_cpus=1, node_ip_address=ADDRESS, object_store_memory=STORE_BYTES)
+
+
+def raylet_of(node: Any) -> int:
+    return int(node.all_processes["raylet"][0].process.pid)
+
+
+def found(*words: str) -> list[int]:
+    """Process ids that pgrep finds, the oldest first."""
+    return sorted(map(int, subprocess.run(["pgrep", *words], capture_output=True, text=True).stdout.split()))
+
+
+class Trial:
+    """A run to which things happen, one after another, each when the text before it is in events.csv or the log."""
+
+    def __init__(self, folder: Path, workers: int, reports: int, acts: list[tuple[str, Callable[[], Any]]]):
+        self.folder, self.reports, self.acts = folder, reports, list(acts)
+        self.warnings: list[str] = []
+        self.moments: list[float] = []  # of the warnings
+        self.run = orlomo.train(
+            sleepy.task(),
+            orlomo.OrLoMo(learning_rate=0.02, local_steps=2),
+            workers=workers,
+            epochs=reports / 4,
+            engine="ray",
+            ray=OPTIONS,
+            out=folder,
+            progress=self,
+            warn=self.warn,
+        )
+        print(*self.warnings, sep="\n")
+        assert self.warnings.pop(0).startswith("anyone who can reach this Ray cluster can run code on it")
+        self.moments.pop(0)
+        assert not self.acts, "the run was over before all had happened"
+        self.changes = sleepy.check(self.run, reports)
+        print(self.changes)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        self.moments.append(time.monotonic())
+
+    def report(self, done: int, total: int, loss: float) -> None:
+        if not self.acts or done % 10:
+            return
+        log = self.folder / "log.txt"
+        when, act = self.acts[0]
+        if when in f"report {done}, " or (log.exists() and when in log.read_text()):
+            self.acts.pop(0)
+            act()
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        pass
+
+
+def too_little_room(folder: Path) -> None:
+    """A run whose vectors do not fit in the object store is refused before it begins."""
+    wide = orlomo.Task(
+        model=lambda: Point(torch.ones(10_000_000)),
+        loss=lambda model, batch: (model()[:16] ** 2).sum() + 0 * batch.sum(),
+        train_data=torch.zeros(64, 1),
+        batch_size=1,
+    )
+    with pytest.raises(
+        ConfigError, match="has 80 MB, the server with 2 workers needs 280 MB: start Ray there with --obj"
+    ):
+        orlomo.train(wide, workers=2, engine="ray", ray=OPTIONS, out=folder)
+    assert not folder.exists()
+
+
+def losses(folder: Path) -> None:
+    """A worker waits for a place; a worker's process is killed; a raylet is killed; a node is added."""
+    ray_crew.GATHER_SECONDS = 2.0
+    second = add_node()
+    acts = [
+        ("report 50,", add_node),
+        ("joins", lambda: os.kill(found("-f", "ray::RayWorker")[0], signal.SIGKILL)),
+        ("worker 3 joins", lambda: os.kill(raylet_of(second), signal.SIGKILL)),
+        ("is lost: it", add_node),
+    ]
+    trial = Trial(folder, 3, 1500, acts)
+    assert [kind for kind, _ in trial.changes] == ["leave", "join", "crash", "join", "crash", "join"]
+    left, came, killed, followed, died, last = (worker for _, worker in trial.changes)
+    assert left == came
+    assert (followed, last) == (3, 4)
+    assert killed != died
+    assert trial.warnings[0].startswith("1 worker has no place to work yet")
+    assert f"worker {killed} is lost: its process ended" in trial.warnings[1]
+    assert f"worker {died} is lost: it" in trial.warnings[2]  # its node died, or it is out of reach: who notices first
+
+
+def killed_driver(folder: Path) -> None:
+    """The run goes on from its checkpoint on the same cluster."""
+    task = f"{Path(__file__).parent / 'sleepy.py'}:task"
+    command = [sys.executable, "-m", "orlomo.cli"]
+    settings = ["--engine", "ray", "--address", CLUSTER.address, "--workers", "2", "--local-steps", "2"]
+    settings += ["--learning-rate", "0.02", "--epochs", "75", "--checkpoint-seconds", "0.5", "--out", str(folder)]
+    server = subprocess.Popen([*command, "train", task, *settings], text=True, stderr=subprocess.PIPE)
+    events = folder / "events.csv"
+    while not events.exists() or events.read_text().count("\n") < 100:
+        assert server.poll() is None, server.stderr and server.stderr.read()
+        time.sleep(0.05)
+    server.kill()
+    server.wait()
+    again = [*command, "resume", str(folder), "--address", CLUSTER.address]
+    done = subprocess.run(again, capture_output=True, text=True)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    assert sleepy.check(orlomo.load(folder), 300) == []
+
+
+def frozen_node(folder: Path) -> None:
+    """A node stops answering, as a machine does that hangs. Nobody waits for it, and it is noticed within 10 s."""
+    nodes = [node for node in CLUSTER.worker_nodes if node.all_processes["raylet"][0].process.poll() is None]
+    moments: list[float] = []
+
+    def freeze() -> None:
+        for raylet in map(raylet_of, nodes):
+            for process in [raylet, *found("-P", str(raylet))]:
+                os.kill(process, signal.SIGSTOP)
+        moments.append(time.monotonic())
+
+    trial = Trial(folder, 2, 500, [("report 100,", freeze)])
+    noticed = trial.moments[0] - moments[0]
+    print(f"noticed after {noticed:.1f} s")
+    assert [kind for kind, _ in trial.changes] == ["crash"]
+    assert "is lost: it" in trial.warnings[0]
+    assert noticed < 10
+    assert np.diff(trial.run.events["finish"]).max() < 3  # the other worker was not kept waiting
+
+
+def main(folder: Path) -> None:
+    """All of it, on one cluster: starting one takes a while."""
+    for scenario in (too_little_room, losses, killed_driver, frozen_node):
+        begin = time.monotonic()
+        print(f"--- {scenario.__name__}", flush=True)
+        scenario(folder / scenario.__name__)
+        print(f"--- {time.monotonic() - begin:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    os._exit(0)  # the namespace ends with this process, and the cluster with the namespace
