@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ def _amounts(text: str) -> dict[str, float]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in text.split(",")]
+    pairs = [part.partition("=") for part in re.split(r",(?![^(]*\))", text)]  # not within (eu,uk)
     if not all(name.strip() and equals for name, equals, _ in pairs):
         raise argparse.ArgumentTypeError(f"names and values, as in zone=eu,disk=ssd, not {text!r}")
     return {name.strip(): value.strip() for name, _, value in pairs}
