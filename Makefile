@@ -15,13 +15,14 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/processes.py
+	$(BIN)/python benchmarks/ray_cluster.py
 	$(BIN)/python benchmarks/chaos.py
 
 # torch first and pinned: an open range would take another build of it, with gigabytes beside it.

@@ -12,6 +12,7 @@ import torch
 sys.path.append(str(Path(__file__).parent / "methods"))
 sys.path.append(str(Path(__file__).parent))
 torch.set_num_threads(1)
+collect_ignore = ["ray_network.py", "ray_private.py", "ray_scenarios.py"]  # scripts, which test_ray.py runs elsewhere
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,5 +26,7 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from orlomo.engines.ray_connection import Need, RayOptions, connection
     from orlomo.records.log import Log
 
-    with connection(RayOptions(), Need(4, {}, 1 << 20, 1 << 20), Log(tmp_path_factory.mktemp("ray"), print)):
+    with connection(
+        RayOptions(), Need(4, {"CPU": 1.0}, {}, 1 << 20, 1 << 20), Log(tmp_path_factory.mktemp("ray"), print)
+    ):
         yield

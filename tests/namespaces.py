@@ -42,7 +42,14 @@ def run_isolated(script: Path, *arguments: object, seconds: float = 280, **envir
         pytest.skip(reason)
     words = " ".join(map(str, [sys.executable, script, *arguments]))
     place = tempfile.mkdtemp(prefix="r-")  # the paths of Ray's sockets must be short
-    settings: dict[str, Any] = {**os.environ, "RAY_SCENARIO_TEMP": place, "RAY_TMPDIR": place, **environment}
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    settings: dict[str, Any] = {
+        **outside,
+        "RAY_SCENARIO_TEMP": place,
+        "RAY_TMPDIR": place,
+        "TMPDIR": place,
+        **environment,
+    }
     try:
         done = subprocess.run(
             [*UNSHARE, "sh", "-c", f"ip link set lo up && exec {words}"],

@@ -48,6 +48,7 @@ def trouble(folder: Path) -> None:
     command = [sys.executable, "-m", "orlomo.cli"]
     task = f"{Path(__file__).parent / 'sleepy.py'}:task"
     settings = ["--engine", "ray", "--workers", "1", "--local-steps", "2", "--epochs", "2000", "--out", str(folder)]
+    settings += ["--pace", "25"]  # a round takes a second: the signal comes while the server waits
     events = folder / "events.csv"
     for number, words in ((signal.SIGINT, ["train", task, *settings]), (signal.SIGKILL, ["resume", str(folder)])):
         more = ["--workers", "2"] if words[0] == "resume" else []
@@ -77,7 +78,7 @@ def main(folder: Path) -> None:
     subprocess.run(["ip", "address", "add", f"{OUTSIDE}/32", "dev", "lo"], check=True)
     before = dict(os.environ)
     for _ in range(2):  # each has its own token
-        with connection(RayOptions(), Need(1, {}, 1 << 20, 1 << 20), Log(folder, print)):
+        with connection(RayOptions(), Need(1, {"CPU": 1.0}, {}, 1 << 20, 1 << 20), Log(folder, print)):
             listens_inside_only()
             node = ray.nodes()[0]
             place = Path(node["ObjectStoreSocketName"]).parents[2]

@@ -103,6 +103,8 @@ class RunConfig:
                 require(getattr(self, name) is None, f"{name} is for --engine ray, not {self.engine}")
         else:
             require(self.devices is None, "on Ray each worker has its own GPU: --resources GPU=1 in place of --devices")
+            if (self.resources or {}).get("GPU") and self.device == "cpu":
+                object.__setattr__(self, "device", "cuda")  # who asks for a GPU means to use it
             for name, amount in (self.resources or {}).items():
                 require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
         if self.engine == "simulated":

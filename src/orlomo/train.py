@@ -221,7 +221,7 @@ def _execute(
             execution.run(signals)
             _finish(execution, recorder, task, signals, warn if real else None)
         except Interrupted as stop:
-            command = resume_command(run.folder)
+            command = resume_command(run.folder) + (ray.flags if ray else "")
             raise Interrupted(f"{stop}; saved. Go on with: {command}", stop.signal_number) from None
         except signals.Stop as stop:  # while the last files were written
             raise signals.interrupted(stop, "the run was complete, and is saved") from None
@@ -300,8 +300,6 @@ def _decide(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
     steps = planned_reports(config, task) * config.method.local_steps
     if config.engine != "simulated":
         config = dataclasses.replace(config, threads=config.threads or _threads(config))
-        if (config.resources or {}).get("GPU") and config.device == "cpu":
-            config = dataclasses.replace(config, device="cuda")  # who asks for a GPU means to use it
         steps //= config.workers  # each compiles for itself
     choice = compiling.decide(config.compile, task, steps, config.device, warn)
     return dataclasses.replace(config, compile=choice)

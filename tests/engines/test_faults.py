@@ -23,7 +23,7 @@ from orlomo.engines.simulated import plan
 from orlomo.tasks.theory import Point
 from small import NAMES, Memory, settings
 
-SEEDS = 400  # for each method
+SEEDS = 150  # for each method
 CURVATURE = torch.tensor([0.3, 1.0], dtype=torch.float64)
 
 

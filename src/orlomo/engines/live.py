@@ -39,6 +39,12 @@ EVALUATIONS_WAITING = 2
 class Live(ABC):
     """A run in real time, from its beginning or from a checkpoint."""
 
+    failures: tuple[type[Exception], ...] = ()
+    """What ends the run where the crew cannot help it; it is saved first."""
+
+    resume_flags = ""
+    """What `orlomo resume` needs besides the folder."""
+
     def __init__(
         self,
         config: RunConfig,
@@ -95,6 +101,8 @@ class Live(ABC):
                 raise signals.interrupted(stop) from None
             except EvaluationFailed as error:
                 raise self._log.end(error, error.details) from None
+            except self.failures as error:
+                raise self._end(OrlomoError(" ".join(f"{type(error).__name__}: {error}".split())[:300])) from None
 
     def _loop(self, signals: Signals, control: Control) -> None:
         session = self.session
@@ -105,8 +113,8 @@ class Live(ABC):
                 if session.events == before:
                     session.restart_clock()
             seconds = min(0.2, max(0.0, self._seats.seconds_until_due()))
-            with signals.may_interrupt():
-                happened = self._crew.wait(seconds)
+            signals.obey()  # the wait is short, and other people's code: it is not cut off
+            happened = self._crew.wait(seconds)
             while happened:
                 self._take(happened.pop(0))  # its vectors are given back at once
             self._look_after_absent()
@@ -121,7 +129,7 @@ class Live(ABC):
 
     def save(self) -> None:
         """Write a checkpoint. Work in flight goes with it: after a resume it looks as if the workers had been slow."""
-        held: list[Assignment] = list(self._held.values())
+        held: list[Assignment] = [] if self.at_end else list(self._held.values())
         if self.server.method.carries_momentum and held:  # the workers' own copies are overwritten as they go
             momentum = self.server.vectors.momentum
             assert momentum is not None
@@ -259,7 +267,7 @@ class Live(ABC):
     def _end(self, error: OrlomoError) -> OrlomoError:
         """The error that ends the run, which is saved first."""
         self.save()
-        where, again = self._folder / "log.txt", resume_command(self._folder)
+        where, again = self._folder / "log.txt", resume_command(self._folder) + self.resume_flags
         return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"))
 
     # Who is there
@@ -299,6 +307,10 @@ class Live(ABC):
         some = f"{len(absent)} worker{'s have' if len(absent) > 1 else ' has'} no place to work yet"
         self._log.warn(f"{some}: going on without, joining when there is room")
         for worker in absent:
+            if worker in self._leaving:
+                self._seats.remove(self._seats.of(worker))
+                self._depart("leave", worker)
+                continue
             self._crew.withdraw(worker)
             self._aside.add(worker)
             self._goes("leave", worker)

@@ -11,12 +11,13 @@ from typing import Any
 import cloudpickle
 import ray
 import torch
+from ray.exceptions import RayError
 
 from orlomo.engines.crew import Crew
 from orlomo.engines.evaluator import EvaluationProcess
 from orlomo.engines.live import Live
 from orlomo.engines.ray_connection import Need, RayOptions, connection
-from orlomo.engines.ray_crew import RayCrew, pack
+from orlomo.engines.ray_crew import RayCrew, needed, pack
 from orlomo.engines.sending import Starter, Work
 from orlomo.engines.session import Evaluator
 from orlomo.engines.slots import Shape
@@ -27,9 +28,12 @@ from orlomo.tasks.evaluation import read_buffers
 class RayCluster(Live):
     """A run on a Ray cluster."""
 
+    failures = (RayError,)
+
     def __init__(self, *arguments: Any, options: RayOptions, **more: Any):
         super().__init__(*arguments, **more)
         self._options = options
+        self.resume_flags = options.flags
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A crew of actors; evaluation is in a process of the driver's machine, so that it takes no worker's place."""
@@ -39,14 +43,17 @@ class RayCluster(Live):
         work = Work(compiled, task if sent else None)
         buffers = read_buffers(task.build(config.seed)).numel() if task.buffers == "average" else 0
         shape = Shape(params.numel(), buffers, params.dtype)
+        if params.dtype not in (torch.float16, torch.float32, torch.float64):
+            raise ConfigError(f"a model of {params.dtype} cannot travel by Ray: use float32, or --engine processes")
         parcel = self._pack(work)
-        workers = max(config.workers, self._wanted_workers or 0)
-        need = Need(workers, config.resources or {}, params.nbytes, parcel.nbytes)
+        workers = max(config.workers, self._wanted_workers or 0, len(self._seats))
+        carried = config.method.carries_momentum
+        need = Need(workers, needed(config), config.labels or {}, params.nbytes, parcel.nbytes, carried)
         stack.enter_context(connection(self._options, need, self._log))
         crew = RayCrew(config, ray.put(parcel), shape, self.server.vectors, self._log)
         device = config.device if torch.cuda.is_available() else "cpu"
-        starter = Starter()
-        return stack.enter_context(crew), stack.enter_context(EvaluationProcess(starter, work, shape, device))
+        own = Work(compiled, task if config.task == "custom" else None)
+        return stack.enter_context(crew), stack.enter_context(EvaluationProcess(Starter(), own, shape, device))
 
     def _pack(self, work: Work) -> Any:
         """The work as bytes. What a user's file defines goes along: the file is not on every machine."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import json
 import os
 import secrets
 import shutil
@@ -54,6 +53,11 @@ class RayOptions:
     address: str | None = None
     runtime_env: dict[str, Any] | None = None
 
+    @property
+    def flags(self) -> str:
+        """What to give to `orlomo resume`."""
+        return f" --address {self.address}" if self.address else ""
+
 
 @dataclass(frozen=True)
 class Need:
@@ -61,13 +65,21 @@ class Need:
 
     workers: int
     resources: dict[str, float]  # of each
+    labels: dict[str, str]  # of the machines
     vector_bytes: int
     task_bytes: int
+    carries_momentum: bool = False
 
-    @property
-    def store_bytes(self) -> int:
-        """In the driver's object store: for each worker the vector it works on and the two it reports, and one more."""
-        return (3 * self.workers + 1) * self.vector_bytes + self.task_bytes
+    def store_bytes(self, workers: int) -> int:
+        """In the object store of a machine with so many of the workers, or with the server of so many.
+
+        For each worker the vector it works on and the two it reports, and one more that is on its way (two, where the
+        momentum goes out with it); Ray begins to spill at 80%.
+        """
+        if workers == 0:
+            return 0
+        vectors = 3 * workers + (3 if self.carries_momentum else 1)
+        return int((vectors * self.vector_bytes + self.task_bytes) / 0.8)
 
 
 @contextlib.contextmanager
@@ -75,6 +87,10 @@ def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
     """Connected to a cluster that the run fits on. A connection that is there already is used, and left as it is."""
     ray = import_ray()
     if ray.is_initialized():
+        if options != RayOptions():
+            raise ConfigError(
+                "this process is connected to Ray already: give address and runtime_env to its ray.init()"
+            )
         _check(ray, need, log.warn)
         yield
         return
@@ -89,11 +105,13 @@ def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
         settings = stack.enter_context(_private(need)) if private else {"address": address}
         if not private:
             _knock(str(address))
-        stack.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": None if _asked_for_statistics() else "0"}))
+        stack.enter_context(_environment({}))
         stack.callback(ray.shutdown)
         stack.enter_context(_own_words(log))
         with _own_signals():
             _init(ray, options, settings)
+        if private:
+            _check_private(ray, need)
         _check(ray, need, log.warn)
         yield
 
@@ -165,7 +183,7 @@ def _private(need: Need) -> Iterator[dict[str, Any]]:
     """A cluster of this machine alone: on the loopback interface, with a token of its own, gone with the run."""
     from ray._private import ray_constants
 
-    store = int(need.store_bytes * 1.1) + SPARE_BYTES
+    store = need.store_bytes(need.workers) + SPARE_BYTES
     shared = Path("/dev/shm")
     if shared.is_dir() and store > shutil.disk_usage(shared).free:
         raise ConfigError(
@@ -173,8 +191,7 @@ def _private(need: Need) -> Iterator[dict[str, Any]]:
             f"{_size(shutil.disk_usage(shared).free)} left: use fewer workers, or --engine processes"
         )
     folder = Path(tempfile.mkdtemp(prefix="orlomo-ray-"))
-    # That there is to be a token is Ray's own default for a new cluster, which a user may have turned off.
-    environment = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
+    environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
     # Ray has no setting for a cluster that keeps to the loopback interface, but for systems with zealous firewalls:
     reaches_out = ray_constants.ENABLE_RAY_CLUSTER
     try:
@@ -183,10 +200,10 @@ def _private(need: Need) -> Iterator[dict[str, Any]]:
             _forget_token()
             yield {
                 "address": "local",
-                "num_cpus": max(os.cpu_count() or 1, int(need.workers * need.resources.get("CPU", 1.0) + 1)),
+                "num_cpus": max(os.cpu_count() or 1, int(need.workers * need.resources["CPU"] + 1)),
                 "object_store_memory": store,
                 "include_dashboard": False,
-                "_temp_dir": str(folder),
+                "_temp_dir": str(folder / "r"),  # which Ray opens to everybody; the folder around it is ours alone
                 "_system_config": HEALTH_CHECKS,
             }
     finally:
@@ -205,10 +222,10 @@ def _forget_token() -> None:
 
 
 @contextlib.contextmanager
-def _environment(wanted: dict[str, str | None]) -> Iterator[None]:
-    """Environment variables set for a while (None: left alone); those that Ray sets meanwhile go too."""
+def _environment(wanted: dict[str, str]) -> Iterator[None]:
+    """Environment variables set for a while; those that Ray sets meanwhile go too."""
     before = dict(os.environ)
-    os.environ.update({name: value for name, value in wanted.items() if value is not None})
+    os.environ.update(wanted)
     try:
         yield
     finally:
@@ -255,17 +272,6 @@ def _own_words(log: Log) -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
-def _asked_for_statistics() -> bool:
-    """Whether the user turned Ray's usage statistics on: they are off otherwise."""
-    if "RAY_USAGE_STATS_ENABLED" in os.environ:
-        return True  # decided, whichever way
-    path = Path(os.environ.get("RAY_USAGE_STATS_CONFIG_PATH", "~/.ray/config.json")).expanduser()
-    try:
-        return json.loads(path.read_text()).get("usage_stats") is True
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
     """Refuse a run that does not fit; say what is not safe."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -273,10 +279,10 @@ def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
     for node in nodes:
         has = node["Resources"].get("object_store_memory", 0.0)
         if node["NodeID"] == own:
-            needed, whose = need.store_bytes, f"the server with {need.workers} workers needs"
+            needed, whose = need.store_bytes(need.workers), f"the server with {need.workers} workers needs"
         else:
             here = _fitting(node["Resources"], need)
-            needed = 3 * here * need.vector_bytes + (need.task_bytes if here else 0)
+            needed = need.store_bytes(here)
             whose = f"{here} workers there need"
         if has < needed:
             raise ConfigError(
@@ -284,10 +290,10 @@ def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
                 f"Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
             )
     addresses = [node["NodeManagerAddress"] for node in nodes]
-    guarded = os.environ.get("RAY_AUTH_MODE") == "token" or _uses_tls()
-    if not guarded and not all(_is_loopback(address) for address in addresses):
+    if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_is_loopback, addresses)):
+        has = "no token, and TLS alone does not guard all of Ray" if _uses_tls() else "neither a token nor TLS"
         warn(
-            "anyone who can reach this Ray cluster can run code on it: it has neither a token nor TLS. Start it with "
+            f"anyone who can reach this Ray cluster can run code on it: it has {has}. Start it with "
             f"RAY_AUTH_MODE=token (see {GUIDE})"
         )
     if len(nodes) > 1 and (seconds := _notices_within()) > 10:
@@ -296,8 +302,19 @@ def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
 
 def _fitting(resources: dict[str, float], need: Need) -> int:
     """How many workers Ray could place on a machine of these resources."""
-    wanted = {"CPU": 1.0, **need.resources}
-    return min([need.workers, *(int(resources.get(name, 0.0) // amount) for name, amount in wanted.items() if amount)])
+    fitting = [int(resources.get(name, 0.0) // amount) for name, amount in need.resources.items() if amount]
+    return min([need.workers, *fitting])
+
+
+def _check_private(ray: Any, need: Need) -> None:
+    """Refuse what no machine will ever join for."""
+    [node] = ray.nodes()
+    if need.labels or _fitting(node["Resources"], need) == 0:
+        each = ", ".join(f"{name}={amount:g}" for name, amount in need.resources.items())
+        labels = " and labels" if need.labels else ""
+        raise ConfigError(
+            f"this machine alone has no room for a worker with {each}{labels}: name a cluster (--address)"
+        )
 
 
 def _notices_within() -> float:

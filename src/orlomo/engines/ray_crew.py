@@ -22,6 +22,7 @@ from orlomo.engines.ray_worker import Answer, RayWorker, Where, versions, view
 from orlomo.engines.sending import Failed
 from orlomo.engines.slots import Shape
 from orlomo.engines.worker_process import Order, job_for
+from orlomo.errors import ConfigError
 from orlomo.methods import Assignment, Report
 from orlomo.methods.server import Vectors
 from orlomo.records.log import Log
@@ -56,7 +57,10 @@ class RayCrew:
 
     def __init__(self, config: RunConfig, parcel: Any, shape: Shape, vectors: Vectors, log: Log):
         self._config, self._parcel, self._shape, self._vectors, self._log = config, parcel, shape, vectors, log
-        self._options = actor_options(config)
+        try:
+            self._remote: Any = ray.remote(RayWorker).options(**actor_options(config))
+        except ValueError as error:
+            raise ConfigError(f"Ray does not take these resources or labels: {error}") from None
         self._listening = Listening()
         self._odd_versions: set[str] = set()
         self._begun = time.monotonic()
@@ -87,7 +91,7 @@ class RayCrew:
     def hire(self, worker: int, seat: int) -> bool:
         """Ask for a worker; Ray places it when there is room."""
         job = job_for(self._config, worker, seat)
-        handle = _Remote.options(name=None, **self._options).remote(job)
+        handle = self._remote.remote(job)
         self.members[worker] = Actor(job, placed=False, handle=handle, call=handle.where.remote())
         return False
 
@@ -122,6 +126,7 @@ class RayCrew:
         awaited = sorted((m for m in self.members.values() if m.call is not None), key=lambda member: member.sent)
         if not awaited:
             time.sleep(seconds)
+            self._gather(time.monotonic())
             return []
         calls = {member.call: member for member in awaited}
         until = min(member.deadline for member in awaited) - now
@@ -130,8 +135,7 @@ class RayCrew:
             found, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
         happened = [event for call in found if (event := self._listen(calls[call])) is not None]
         now = self._listening.now(self.members.values())
-        if not self.anyone_ready:
-            self._gather(now)
+        self._gather(now)
         for member in awaited:
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
@@ -167,7 +171,8 @@ class RayCrew:
         try:
             answer = ray.get(call)
         except RayError as error:
-            return self._lost(member, reason_of(error))
+            failed_to_start = getattr(error, "actor_init_failed", False)
+            return self._lost(member, reason_of(error), str(error) if failed_to_start else "")
         if isinstance(answer, Failed):
             return self._lost(member, answer.error, answer.traceback)
         if isinstance(answer, Answer):
@@ -183,8 +188,10 @@ class RayCrew:
 
     def _gather(self, now: float) -> None:
         """Begin when all are there, or those that are have waited long enough."""
+        if self.anyone_ready:
+            return
         members = [member for member in self.members.values() if not member.lost]
-        if now > self._first_ready and (now > self._first_ready + GATHER_SECONDS or all(m.ready for m in members)):
+        if now >= self._first_ready and (now > self._first_ready + GATHER_SECONDS or all(m.ready for m in members)):
             self.anyone_ready = True
             for member in members:
                 if member.ready and member.order is not None:
@@ -247,6 +254,8 @@ def needed(config: RunConfig) -> dict[str, float]:
 def reason_of(error: RayError) -> str:
     """What Ray says about a loss, in one line."""
     text = " ".join(str(error).split())
+    if getattr(error, "actor_init_failed", False):
+        return f"it could not be started: {str(error).strip().splitlines()[-1]}"
     if isinstance(error, ActorUnavailableError):
         return "it is out of reach"
     if "node has died" in text or "node was terminated" in text:
@@ -260,6 +269,3 @@ def reason_of(error: RayError) -> str:
 def pack(work: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Anything as bytes that Ray does not copy."""
     return np.frombuffer(cloudpickle.dumps(work), dtype=np.uint8)
-
-
-_Remote: Any = ray.remote(RayWorker)
