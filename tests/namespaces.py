@@ -42,6 +42,7 @@ def run_isolated(script: Path, *arguments: object, seconds: float = 280, **envir
         pytest.skip(reason)
     words = " ".join(map(str, [sys.executable, script, *arguments]))
     place = tempfile.mkdtemp(prefix="r-")  # the paths of Ray's sockets must be short
+    (Path(place) / "ray").mkdir()
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     settings: dict[str, Any] = {
         **outside,

@@ -45,7 +45,8 @@ def call(options: argparse.Namespace) -> int:
             where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
             print("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
     elif options.action == "add":
-        print(f"joined: worker {', '.join(map(str, answer))}")
+        what = "to join when there is room" if config.engine == "ray" else "joined"
+        print(f"{what}: worker {', '.join(map(str, answer))}")
     else:
         print(f"worker {answer} leaves after its report")
     return 0
