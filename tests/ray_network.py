@@ -100,12 +100,12 @@ def train(folder: Path, reports: int, security: bool = True) -> subprocess.Popen
 TASK = f"{Path(__file__).parent / 'sleepy.py'}:task"
 
 
-def wait_for(what: Callable[[], bool], driver: subprocess.Popen[str], seconds: float = 60.0) -> float:
-    """Until it has happened; how long that took."""
+def wait_for(what: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60.0) -> float:
+    """Until it has happened, while this process runs; how long that took."""
     begin = time.monotonic()
     while not what():
-        if driver.poll() is not None:
-            raise AssertionError(f"the driver has ended: {driver.stdout and driver.stdout.read()}")
+        if process.poll() is not None:
+            raise AssertionError(f"it has ended: {process.stdout and process.stdout.read()}")
         assert time.monotonic() < begin + seconds, f"it did not happen within {seconds} s"
         time.sleep(0.05)
     return time.monotonic() - begin
@@ -147,8 +147,8 @@ def main(kind: str, folder: Path) -> None:
     """With one way of keeping strangers out."""
     build()
     {"token": use_token, "tls": use_tls}[kind]()
-    start_ray("a")
-    time.sleep(3)
+    head = start_ray("a")
+    wait_for(lambda: "Ray runtime started" in Path(f"{TEMP}/ray-start-a.txt").read_text(), head)
     other = start_ray("b")
 
     run = train(folder / "run", 200)

@@ -22,7 +22,6 @@ import torch
 
 import orlomo
 import sleepy
-from orlomo.engines import ray_crew
 from orlomo.engines.ray_connection import HEALTH_CHECKS
 from orlomo.errors import ConfigError
 from orlomo.tasks.theory import Point
@@ -121,7 +120,6 @@ def too_little_room(folder: Path) -> None:
 
 def losses(folder: Path) -> None:
     """A worker waits for a place of its label; a worker's process is killed; a raylet is killed; a node is added."""
-    ray_crew.GATHER_SECONDS = 2.0
     first, *_ = add_node(zone="eu"), add_node(zone="eu"), add_node(zone="us")
     acts = [
         ("report 50$", lambda: add_node(zone="eu")),
@@ -131,15 +129,16 @@ def losses(folder: Path) -> None:
         (r"(?s)(its node died|out of reach).*joins", lambda: None),
     ]
     trial = Trial(folder, 3, acts, labels={"zone": "in(eu,uk)"})
-    assert [kind for kind, _ in trial.changes] == ["leave", "join", "crash", "join", "crash", "join"]
-    left, came, killed, followed, died, last = (worker for _, worker in trial.changes)
-    assert left == came
-    assert followed == 3
-    assert last >= 4  # one more may have been lost on the dying node before it joined
-    assert killed != died
-    assert trial.warnings[0].startswith("1 worker has no place to work yet")
-    assert trial.warnings[1].startswith(f"worker {killed} is lost: its process ended")
-    assert any(text.startswith(f"worker {died} is lost: it") for text in trial.warnings)
+    left, joined, crashed = (
+        [w for kind, w in trial.changes if kind == wanted] for wanted in ("leave", "join", "crash")
+    )
+    assert left
+    assert set(left) <= set(joined)
+    assert len(set(crashed)) == len(crashed) == 2
+    assert len([worker for worker in joined if worker >= 3]) == 2  # a new one for each of the two
+    assert "no place to work yet" in "".join(trial.warnings)
+    assert f"worker {crashed[0]} is lost: its process ended" in "".join(trial.warnings)
+    assert f"worker {crashed[1]} is lost: it" in "".join(trial.warnings)
 
 
 def killed_driver(folder: Path) -> None:
