@@ -176,7 +176,7 @@ def frozen_node(folder: Path) -> None:
     trial = Trial(folder, 2, [("report 100$", freeze), ("is lost", lambda: None)])
     noticed = trial.moments[0] - moments[0]
     print(f"noticed after {noticed:.1f} s")
-    assert [kind for kind, _ in trial.changes] == ["crash"]
+    assert [kind for kind, _ in trial.changes].count("crash") == 1
     assert "is lost: it" in trial.warnings[0]
     assert noticed < 10
     assert np.diff(trial.run.events["finish"]).max() < 3  # the other worker was not kept waiting
