@@ -15,7 +15,7 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 4 --dist worksteal
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/step.py

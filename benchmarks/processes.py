@@ -51,7 +51,9 @@ def image_task() -> orlomo.Task:
     )
 
 
-def run(task: orlomo.Task, method: orlomo.Method, workers: int, reports: int, **more: Any) -> orlomo.Run:
+def run(
+    task: orlomo.Task, method: orlomo.Method, workers: int, reports: int, engine: str = "processes", **more: Any
+) -> orlomo.Run:
     """A run of so many reports with nothing beside the training."""
     with tempfile.TemporaryDirectory() as place:
         made = orlomo.train(
@@ -59,7 +61,7 @@ def run(task: orlomo.Task, method: orlomo.Method, workers: int, reports: int, **
             method,
             workers=workers,
             epochs=reports * method.local_steps * task.batch_size / task.size,
-            engine="processes",
+            engine=engine,
             evaluate_every=1e6,
             out=Path(place) / "run",
             **more,

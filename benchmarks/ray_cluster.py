@@ -26,11 +26,12 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.engines.ray_connection import Need, RayOptions, connection
+from orlomo.engines.ray_connection import RayOptions, connection
+from orlomo.engines.ray_fit import Need
 from orlomo.engines.ray_worker import Answer
 from orlomo.records.log import Log
-from orlomo.tasks.models import resnet20
-from orlomo.tasks.task import Batch, classification_loss
+from orlomo.tasks.task import Batch
+from processes import image_task, run
 
 LOCAL_STEPS, WORKERS, LAYERS, TURNS = 2, 2, 20, 3
 SIZES = {270_000: 200, 11_000_000: 30, 110_000_000: 6}
@@ -124,27 +125,12 @@ class HandMade:
             ray.kill(actor)
 
 
-def train(task: orlomo.Task, method: orlomo.Method, reports: int) -> orlomo.Run:
-    """A run of so many reports with nothing beside the training."""
-    with tempfile.TemporaryDirectory() as place:
-        made = orlomo.train(
-            task,
-            method,
-            workers=WORKERS,
-            epochs=reports * method.local_steps * task.batch_size / task.size,
-            engine="ray",
-            evaluate_every=1e6,
-            checkpoint_seconds=1e6,
-            out=Path(place) / "run",
-        )
-        assert made.events  # read while the folder is there
-        return made
-
-
 def our_pace(parameters: int, rounds: int) -> float:
     """Rounds a second."""
     task = orlomo.Task(model=lambda: Layers(parameters), loss=loss, train_data=torch.zeros(64, 1), batch_size=1)
-    finish = train(task, orlomo.OrLoMo(learning_rate=0.01, local_steps=LOCAL_STEPS), rounds + WORKERS).events["finish"]
+    method = orlomo.OrLoMo(learning_rate=0.01, local_steps=LOCAL_STEPS)
+    events = run(task, method, WORKERS, rounds + WORKERS, engine="ray", checkpoint_seconds=1e6).events
+    finish = events["finish"]
     return float(rounds / (finish[-1] - finish[WORKERS - 1]))
 
 
@@ -179,10 +165,8 @@ def rounds() -> bool:
 
 def utilisation() -> bool:
     """How much of their time workers compute."""
-    images = torch.randn(512, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    data = (images, torch.arange(512) % 10)
-    task = orlomo.Task(model=resnet20, loss=classification_loss, train_data=data, batch_size=64)
-    events = train(task, orlomo.OrLoMo(learning_rate=0.01, local_steps=8), 2 * WORKERS + 12).events
+    method = orlomo.OrLoMo(learning_rate=0.01, local_steps=8)
+    events = run(image_task(), method, WORKERS, 2 * WORKERS + 12, engine="ray", checkpoint_seconds=1e6).events
     late = slice(2 * WORKERS, None)  # after the evaluation at the beginning
     computing, whole = events["compute"][late].sum(), (events["finish"] - events["start"])[late].sum()
     print(f"utilisation, ResNet20, batch 64, S=8: {computing / whole:.4f} of a round's time is computing", flush=True)

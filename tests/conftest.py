@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A private Ray cluster that this process is connected to, for all tests that only need one."""
     pytest.importorskip("ray", reason="Ray is not installed (the extra `ray`)")
-    from orlomo.engines.ray_connection import Need, RayOptions, connection
+    from orlomo.engines.ray_connection import RayOptions, connection
+    from orlomo.engines.ray_fit import Need
     from orlomo.records.log import Log
 
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  (else workers starve beside other tests)
     with connection(
         RayOptions(), Need(4, {"CPU": 1.0}, {}, 1 << 20, 1 << 20), Log(tmp_path_factory.mktemp("ray"), print)
     ):

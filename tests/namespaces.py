@@ -35,12 +35,14 @@ def reason_against() -> str:
     return f"no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
 
 
-def run_isolated(script: Path, *arguments: object, seconds: float = 280, **environment: str) -> str:
-    """Run a Python script in its own network, process and mount namespaces; its output. The test is skipped where the
-    machine does not allow that."""
+def run_isolated(*arguments: object, seconds: float = 580, **environment: str) -> str:
+    """Run Python with these arguments in network, process and mount namespaces of its own; what it prints.
+
+    The test is skipped where the machine does not allow that.
+    """
     if reason := reason_against():
         pytest.skip(reason)
-    words = " ".join(map(str, [sys.executable, script, *arguments]))
+    words = " ".join(map(str, [sys.executable, *arguments]))
     place = tempfile.mkdtemp(prefix="r-")  # the paths of Ray's sockets must be short
     (Path(place) / "ray").mkdir()
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -49,6 +51,7 @@ def run_isolated(script: Path, *arguments: object, seconds: float = 280, **envir
         "RAY_SCENARIO_TEMP": place,
         "RAY_TMPDIR": place,
         "TMPDIR": place,
+        "RAY_worker_niceness": "0",  # else workers starve beside other tests
         **environment,
     }
     try:

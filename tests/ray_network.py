@@ -2,7 +2,7 @@
 
 Run by test_ray.py in namespaces of its own:
 
-python ray_network.py token|tls FOLDER
+python ray_network.py token|tls|token+tls FOLDER
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orlomo.engines.ray_connection import HEALTH_CHECKS
 MACHINES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 ADDRESS = f"{MACHINES['a']}:6379"
 TEMP = os.environ["RAY_SCENARIO_TEMP"]
-SECURITY: dict[str, dict[str, str]] = {"a": {}, "b": {}}
+SECURITY = {machine: {"RAY_AUTH_MODE": "disabled"} for machine in MACHINES}
 BIN = Path(sys.executable).parent
 
 
@@ -61,7 +61,6 @@ def use_tls() -> None:
             f"-extfile {path}.ext -out {path}.crt"
         )
         SECURITY[machine].update(
-            RAY_AUTH_MODE="disabled",
             RAY_USE_TLS="1",
             RAY_TLS_SERVER_CERT=f"{path}.crt",
             RAY_TLS_SERVER_KEY=f"{path}.key",
@@ -93,19 +92,23 @@ def train(folder: Path, reports: int, security: bool = True) -> subprocess.Popen
     """The driver, on the first machine."""
     words = ["train", TASK, "--engine", "ray", "--address", ADDRESS, "--workers", 2, "--local-steps", 2]
     words += ["--learning-rate", 0.02, "--epochs", reports / 4, "--out", folder]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return on("a", sys.executable, "-m", "orlomo.cli", *words, security=security, **pipes)
+    with open(said(folder), "w") as file:
+        return on("a", sys.executable, "-m", "orlomo.cli", *words, security=security, stdout=file, stderr=file)
 
 
 TASK = f"{Path(__file__).parent / 'sleepy.py'}:task"
 
 
-def wait_for(what: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 60.0) -> float:
+def said(folder: Path) -> Path:
+    """What the driver of this run said."""
+    return Path(f"{TEMP}/driver-{folder.name}.txt")
+
+
+def wait_for(what: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120.0) -> float:
     """Until it has happened, while this process runs; how long that took."""
     begin = time.monotonic()
     while not what():
-        if process.poll() is not None:
-            raise AssertionError(f"it has ended: {process.stdout and process.stdout.read()}")
+        assert process.poll() is None, "it has ended"
         assert time.monotonic() < begin + seconds, f"it did not happen within {seconds} s"
         time.sleep(0.05)
     return time.monotonic() - begin
@@ -136,47 +139,45 @@ def pulled_cable(folder: Path, other: subprocess.Popen[str]) -> None:
     start_ray("b")
     wait_for(lambda: "joins" in log.read_text(), driver)
     subprocess.run(["pkill", "-INT", "-f", "orlomo.cli train"], check=True)
-    said, _ = driver.communicate()
-    print(said)
-    assert driver.returncode == 130
+    assert driver.wait() == 130
     changes = sleepy.check(orlomo.load(folder))
     assert [kind for kind, _ in changes] == ["crash", "join"]
 
 
 def main(kind: str, folder: Path) -> None:
-    """With one way of keeping strangers out."""
+    """With these ways of keeping strangers out."""
     build()
-    {"token": use_token, "tls": use_tls}[kind]()
+    if "token" in kind:
+        use_token()
+    if "tls" in kind:
+        use_tls()
     head = start_ray("a")
     wait_for(lambda: "Ray runtime started" in Path(f"{TEMP}/ray-start-a.txt").read_text(), head)
     other = start_ray("b")
 
     run = train(folder / "run", 200)
     stranger = train(folder / "stranger", 200, security=False)
-    said, _ = run.communicate()
-    print(said)
-    assert run.returncode == 0
-    assert ("TLS alone does not guard all of Ray" in said) == (kind == "tls")
-    assert "neither a token nor TLS" not in said
-    assert "notices a lost machine" not in said
+    assert run.wait() == 0
+    words = said(folder / "run").read_text()
+    assert ("TLS alone does not guard all of Ray" in words) == (kind == "tls")
+    assert "neither a token nor TLS" not in words
+    assert "notices a lost machine" not in words
     assert orlomo.load(folder / "run").finished
     sleepy.check(orlomo.load(folder / "run"))
 
-    said, _ = stranger.communicate()
-    print(said)
-    assert stranger.returncode == 2
-    hint = {"token": "does not let us in: set RAY_AUTH_MODE=token", "tls": "speaks TLS: set RAY_USE_TLS=1"}[kind]
-    assert said.splitlines()[-1].startswith(f"orlomo: the Ray cluster at {ADDRESS} {hint}")
+    assert stranger.wait() == 2
+    hint = "speaks TLS: set RAY_USE_TLS=1" if "tls" in kind else "does not let us in: set RAY_AUTH_MODE=token"
+    words = said(folder / "stranger").read_text()
+    assert words.splitlines()[-1].startswith(f"orlomo: the Ray cluster at {ADDRESS} {hint}")
     assert not (folder / "stranger").exists()
-    if kind == "token":
-        pulled_cable(folder / "cable", other)
+    pulled_cable(folder / "cable", other)
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1], Path(sys.argv[2]))
     except BaseException:
-        for path in Path(TEMP).glob("ray-start-*.txt"):
-            print(path.name, path.read_text()[-3000:], sep="\n")
+        for path in [*Path(TEMP).glob("*.txt"), *Path(sys.argv[2]).glob("*/log.txt")]:
+            print(f"--- {path}", path.read_text()[-1500:], sep="\n")
         raise
     os._exit(0)

@@ -18,7 +18,8 @@ import ray
 
 import orlomo
 import sleepy
-from orlomo.engines.ray_connection import Need, RayOptions, connection
+from orlomo.engines.ray_connection import RayOptions, connection
+from orlomo.engines.ray_fit import Need
 from orlomo.records.log import Log
 
 OUTSIDE = "10.77.0.9"

@@ -22,6 +22,7 @@ import torch
 
 import orlomo
 import sleepy
+from orlomo.engines import ray_crew
 from orlomo.engines.ray_connection import HEALTH_CHECKS
 from orlomo.errors import ConfigError
 from orlomo.tasks.theory import Point
@@ -164,6 +165,7 @@ def killed_driver(folder: Path) -> None:
 
 def frozen_node(folder: Path) -> None:
     """A node stops answering, as a machine does that hangs. Nobody waits for it, and it is noticed within 10 s."""
+    ray_crew.GATHER_SECONDS = 60.0  # both begin, however busy this machine is
     nodes = [node for node in CLUSTER.worker_nodes if node.all_processes["raylet"][0].process.poll() is None]
     moments: list[float] = []
 
@@ -176,7 +178,7 @@ def frozen_node(folder: Path) -> None:
     trial = Trial(folder, 2, [("report 100$", freeze), ("is lost", lambda: None)])
     noticed = trial.moments[0] - moments[0]
     print(f"noticed after {noticed:.1f} s")
-    assert [kind for kind, _ in trial.changes].count("crash") == 1
+    assert [kind for kind, _ in trial.changes] == ["crash"]
     assert "is lost: it" in trial.warnings[0]
     assert noticed < 10
     assert np.diff(trial.run.events["finish"]).max() < 3  # the other worker was not kept waiting

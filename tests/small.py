@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -16,10 +18,20 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
+from orlomo import cli
 from orlomo.methods import METHODS
 from orlomo.tasks.task import classification_loss
 
 NAMES = sorted(METHODS)
+
+
+def call_cli(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`orlomo ...` in this process, which has loaded torch already, as if called in that folder."""
+    words = list(map(str, arguments))
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        code = cli.main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
 
 
 def run_cli(

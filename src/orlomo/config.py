@@ -95,19 +95,10 @@ class RunConfig:
 
     def _check_engine(self) -> None:
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, not {self.threads}")
+        self._check_ray()
         if self.engine == "simulated":
             for name in ("devices", "pace"):
                 require(getattr(self, name) is None, f"{name} is for --engine processes; the simulator has --cluster")
-        if self.engine != "ray":
-            for name in ("resources", "labels"):
-                require(getattr(self, name) is None, f"{name} is for --engine ray, not {self.engine}")
-        else:
-            require(self.devices is None, "on Ray each worker has its own GPU: --resources GPU=1 in place of --devices")
-            if (self.resources or {}).get("GPU") and self.device == "cpu":
-                object.__setattr__(self, "device", "cuda")  # who asks for a GPU means to use it
-            for name, amount in (self.resources or {}).items():
-                require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
-        if self.engine == "simulated":
             require(
                 self.threads in (None, 1), "the simulated engine computes rounds on 1 thread each: leave threads out"
             )
@@ -122,6 +113,17 @@ class RunConfig:
             require(count == self.workers, f"pace has {count} numbers for {self.workers} workers: one each")
             good = all(1 <= pace < math.inf for pace in self.pace)
             require(good, f"pace must be 1 (as fast as it can) or more, not {min(self.pace):g}")
+
+    def _check_ray(self) -> None:
+        if self.engine != "ray":
+            for name in ("resources", "labels"):
+                require(getattr(self, name) is None, f"{name} is for --engine ray, not {self.engine}")
+            return
+        require(self.devices is None, "on Ray each worker has its own GPU: --resources GPU=1 in place of --devices")
+        for name, amount in (self.resources or {}).items():
+            require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
+        if (self.resources or {}).get("GPU") and self.device == "cpu":
+            object.__setattr__(self, "device", "cuda")  # who asks for a GPU means to use it
 
     @property
     def where(self) -> str:

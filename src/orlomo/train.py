@@ -221,7 +221,7 @@ def _execute(
             execution.run(signals)
             _finish(execution, recorder, task, signals, warn if real else None)
         except Interrupted as stop:
-            command = resume_command(run.folder) + (ray.flags if ray else "")
+            command = resume_command(run.folder) + (execution.resume_flags if isinstance(execution, Live) else "")
             raise Interrupted(f"{stop}; saved. Go on with: {command}", stop.signal_number) from None
         except signals.Stop as stop:  # while the last files were written
             raise signals.interrupted(stop, "the run was complete, and is saved") from None

@@ -19,8 +19,8 @@ from small import NAMES, classification, settings
 
 
 def case(engine: str, *more: Any) -> Any:
-    """One on Ray shares a cluster with the others, which one process of the tests has."""
-    marks = [pytest.mark.xdist_group("ray")] if engine == "ray" else []
+    """Those on Ray share one cluster, and are run by test_ray.py in namespaces of their own."""
+    marks = [pytest.mark.ray] if engine == "ray" else []
     return pytest.param(engine, *more, marks=marks, id="-".join(map(str, (engine, *more))))
 
 

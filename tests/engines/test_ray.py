@@ -5,7 +5,6 @@ Everything here runs in namespaces of its own, so that nothing is reachable from
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,15 +12,19 @@ import pytest
 from namespaces import run_isolated
 
 pytest.importorskip("ray", reason="Ray is not installed (the extra `ray`)")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 TESTS = Path(__file__).parents[1]
+
+
+def test_it_does_what_every_engine_must(tmp_path: Path) -> None:
+    conformance = TESTS / "engines/test_conformance.py"
+    run_isolated("-m", "pytest", "-m", "ray", "-p", "no:cacheprovider", conformance, f"--basetemp={tmp_path / 'tests'}")
 
 
 def test_a_private_cluster_keeps_to_itself_and_goes_with_its_run(tmp_path: Path) -> None:
     run_isolated(TESTS / "ray_private.py", tmp_path)
 
 
-@pytest.mark.skipif("ORLOMO_LONG" not in os.environ, reason="not steady on a busy machine yet: set ORLOMO_LONG=1")
 def test_whatever_happens_to_the_cluster_the_run_goes_on_and_its_record_is_whole(tmp_path: Path) -> None:
     run_isolated(TESTS / "ray_scenarios.py", tmp_path, RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
 

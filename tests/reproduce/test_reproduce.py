@@ -17,7 +17,7 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
-from small import run_cli
+from small import call_cli, run_cli
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -28,7 +28,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_scaled_table_beside_the_papers(tmp_path: Path) -> None:
     write_tiny(tmp_path)
     words = ("reproduce", "./tiny.toml", "--scale", "1/2", "--seeds", "2", "--rows", "uneven")
-    done = run_cli(*words, folder=tmp_path)
+    done = call_cli(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "4 runs: 0 done, 4 to do" in done.stderr
     assert "[4/4]" in done.stderr
@@ -51,14 +51,14 @@ def test_a_scaled_table_beside_the_papers(tmp_path: Path) -> None:
     for name in ("png", "svg"):
         assert (folder / f"curves-digits-uneven-K2-S2.{name}").stat().st_size > 10_000
 
-    again = run_cli(*words, "--json", folder=tmp_path)
+    again = call_cli(*words, "--json", folder=tmp_path)
     assert "4 runs: 4 done, 0 to do" in again.stderr
     assert {line["method"] for line in json.loads(again.stdout)["lines"]} == {"prsgdm", "orlomo"}
 
 
 def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
     write_tiny(tmp_path)
-    done = run_cli("reproduce", "./tiny.toml", "--tune", folder=tmp_path)
+    done = call_cli("reproduce", "./tiny.toml", "--tune", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "orlomo-lr1e+30: the run diverged" in done.stderr
     folder = tmp_path / "runs/reproduce/tiny"
@@ -69,32 +69,32 @@ def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
     config = orlomo.load(folder / "tuning/digits-uneven-K2-S2/orlomo-lr0.05").config
     assert (config.held_out, config.epochs) == (0.1, 1)
     assert config.method.schedule == "step:0.5,0.75"
-    run_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", folder=tmp_path)
+    call_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", folder=tmp_path)
     assert tomllib.loads((folder / "learning-rates.toml").read_text()) == chosen  # the other methods' stay
     words = ("--scale", "1/4", "--seeds", "1", "--rows", "uneven", "--methods", "prsgdm")
-    run_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
+    call_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
     rate = chosen["chosen"]["prsgdm"]
     assert (folder / f"scale-1-4/digits-uneven-K2-S2/prsgdm-lr{rate:g}-seed0").is_dir()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_and_gone_on_with_to_the_same_bits(tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_and_gone_on_with_to_the_same_bits(tmp_path: Path) -> None:
     write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 40\ndrops = [20, 30]"))
     words = ["reproduce", "./tiny.toml", "--seeds", "1", "--rows", "uneven", "--methods", "orlomo", "--jobs", "1"]
     command = [sys.executable, "-m", "orlomo.cli", *words, "--out", "stopped"]
     folder = tmp_path / "stopped/full/digits-uneven-K2-S2/orlomo-lr0.05-seed0"
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    deadline = time.monotonic() + 60
-    while not (folder / "metrics.csv").exists() or (folder / "metrics.csv").read_text().count("\n") < 4:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.kill(process.pid, number)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 128 + number
-    assert f"saved. Go on with: orlomo {' '.join(words)}" in errors
-    assert not subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout
-    assert not orlomo.load(folder).finished
+    for number, rows in ((signal.SIGINT, 4), (signal.SIGTERM, 12)):
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not (folder / "metrics.csv").exists() or (folder / "metrics.csv").read_text().count("\n") < rows:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(process.pid, number)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 128 + number
+        assert f"saved. Go on with: orlomo {' '.join(words)}" in errors
+        assert not subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout
+        assert not orlomo.load(folder).finished
     assert run_cli(*words, "--out", "stopped", folder=tmp_path).returncode == 0
     assert run_cli(*words, "--out", "whole", folder=tmp_path).returncode == 0
     whole = orlomo.load(tmp_path / "whole/full/digits-uneven-K2-S2/orlomo-lr0.05-seed0")
@@ -122,15 +122,15 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
         tmp_path, TINY.replace("[learning_rates.chosen]\nprsgdm = 0.05", "[learning_rates.chosen]\nprsgdm = 1e30")
     )
     words = ("reproduce", "./tiny.toml", "--scale", "1/4", "--seeds", "1", "--rows", "uneven")
-    done = run_cli(*words, folder=tmp_path)
+    done = call_cli(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 1 diverged" in done.stdout
-    again = run_cli(*words, folder=tmp_path)
+    again = call_cli(*words, folder=tmp_path)
     assert "2 runs: 2 done" in again.stderr
     assert "1 of 1 diverged" in again.stdout
     path = tmp_path / "tiny.toml"
     path.write_text(path.read_text().replace("weight_decay = 0.001", "weight_decay = 0.002"))
-    other = run_cli(*words, folder=tmp_path)
+    other = call_cli(*words, folder=tmp_path)
     assert other.returncode == 2
     assert "holds a run with other settings" in other.stderr
 
@@ -154,7 +154,7 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
 )
 def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:
     write_tiny(tmp_path)
-    done = run_cli("reproduce", *words, folder=tmp_path)
+    done = call_cli("reproduce", *words, folder=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -162,7 +162,7 @@ def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -
 
 
 def test_the_list_of_experiments(tmp_path: Path) -> None:
-    done = run_cli("reproduce", folder=tmp_path)
+    done = call_cli("reproduce", folder=tmp_path)
     assert "table-resnet20" in done.stdout
     assert done.returncode == 0
 
@@ -179,7 +179,7 @@ def test_measured_experiments(tmp_path: Path) -> None:
         'title = "Fast"\nkind = "speed-up"\nclusters = ["heterogeneous"]\nworkers = [4]\nlocal_steps = [8]\n'
         "epochs = 1\nsize = 50000\nbatch_size = 64\nseeds = 2\n"
     )
-    done = run_cli("reproduce", "./fast.toml", folder=tmp_path)
+    done = call_cli("reproduce", "./fast.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "| heterogeneous | 4 | 8 |" in done.stdout
     [row] = rows_of(tmp_path / "runs/reproduce/fast/speed-up.csv")
@@ -188,7 +188,7 @@ def test_measured_experiments(tmp_path: Path) -> None:
         'title = "Holds"\nkind = "theorem"\nseeds = 2\n'
         "[[cases]]\nworkers = 2\nlocal_steps = 2\niterations = 60\nmomentum = 0.5\n"
     )
-    done = run_cli("reproduce", "./holds.toml", "--json", folder=tmp_path)
+    done = call_cli("reproduce", "./holds.toml", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)) >= 15
 
@@ -196,7 +196,7 @@ def test_measured_experiments(tmp_path: Path) -> None:
 def test_equal_time_is_seed_by_seed(tmp_path: Path) -> None:
     """The first method's accuracy at equal time is its own at the end, whatever its seeds' ends."""
     write_tiny(tmp_path)
-    run_cli("reproduce", "./tiny.toml", "--scale", "1/4", "--rows", "uneven", folder=tmp_path)
+    call_cli("reproduce", "./tiny.toml", "--scale", "1/4", "--rows", "uneven", folder=tmp_path)
     lines = {line["method"]: line for line in rows_of(tmp_path / "runs/reproduce/tiny/scale-1-4/table-uneven.csv")}
     ends = [
         float(orlomo.load(path).metrics["virtual_seconds"][-1])

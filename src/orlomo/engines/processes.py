@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import ExitStack
 
 from orlomo.engines.crew import Crew
@@ -11,9 +10,7 @@ from orlomo.engines.fleet import Fleet
 from orlomo.engines.live import Live
 from orlomo.engines.sending import Starter, Work
 from orlomo.engines.session import Evaluator
-from orlomo.engines.slots import Shape
-from orlomo.engines.worker_process import device_of
-from orlomo.tasks.evaluation import read_buffers
+from orlomo.engines.worker_process import device_of, shape_of
 
 
 class Processes(Live):
@@ -21,11 +18,8 @@ class Processes(Live):
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A fleet of processes, and one more for evaluation."""
-        config, task, params = self.config, self.task, self.server.params
-        compiled = dataclasses.replace(config, compile="on" if task.compile else "off")
-        work = Work(compiled, task if config.task == "custom" else None)
-        buffers = read_buffers(task.build(config.seed)).numel() if task.buffers == "average" else 0
-        shape = Shape(params.numel(), buffers, params.dtype)
+        config, task = self.config, self.task
+        work, shape = Work.of(config, task), shape_of(task, config.seed, self.server.params)
         starter = Starter()
         fleet = stack.enter_context(Fleet(starter, work, shape))
         return fleet, stack.enter_context(EvaluationProcess(starter, work, shape, device_of(config, 0)))

@@ -16,13 +16,13 @@ from ray.exceptions import RayError
 from orlomo.engines.crew import Crew
 from orlomo.engines.evaluator import EvaluationProcess
 from orlomo.engines.live import Live
-from orlomo.engines.ray_connection import Need, RayOptions, connection
+from orlomo.engines.ray_connection import RayOptions, connection
 from orlomo.engines.ray_crew import RayCrew, needed, pack
+from orlomo.engines.ray_fit import Need
 from orlomo.engines.sending import Starter, Work
 from orlomo.engines.session import Evaluator
-from orlomo.engines.slots import Shape
+from orlomo.engines.worker_process import shape_of
 from orlomo.errors import ConfigError
-from orlomo.tasks.evaluation import read_buffers
 
 
 class RayCluster(Live):
@@ -38,22 +38,17 @@ class RayCluster(Live):
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A crew of actors; evaluation is in a process of the driver's machine, so that it takes no worker's place."""
         config, task, params = self.config, self.task, self.server.params
-        compiled = dataclasses.replace(config, compile="on" if task.compile else "off")
-        sent = config.task == "custom" or ".py:" in config.task
-        work = Work(compiled, task if sent else None)
-        buffers = read_buffers(task.build(config.seed)).numel() if task.buffers == "average" else 0
-        shape = Shape(params.numel(), buffers, params.dtype)
+        work, shape = Work.of(config, task), shape_of(task, config.seed, params)
         if params.dtype not in (torch.float16, torch.float32, torch.float64):
             raise ConfigError(f"a model of {params.dtype} cannot travel by Ray: use float32, or --engine processes")
-        parcel = self._pack(work)
+        parcel = self._pack(dataclasses.replace(work, task=task) if ".py:" in config.task else work)
         workers = max(config.workers, self._wanted_workers or 0, len(self._seats))
         carried = config.method.carries_momentum
         need = Need(workers, needed(config), config.labels or {}, params.nbytes, parcel.nbytes, carried)
         stack.enter_context(connection(self._options, need, self._log))
         crew = RayCrew(config, ray.put(parcel), shape, self.server.vectors, self._log)
         device = config.device if torch.cuda.is_available() else "cpu"
-        own = Work(compiled, task if config.task == "custom" else None)
-        return stack.enter_context(crew), stack.enter_context(EvaluationProcess(Starter(), own, shape, device))
+        return stack.enter_context(crew), stack.enter_context(EvaluationProcess(Starter(), work, shape, device))
 
     def _pack(self, work: Work) -> Any:
         """The work as bytes. What a user's file defines goes along: the file is not on every machine."""

@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, or starting a private one; what is checked before a run begins on it.
+"""Connecting to a Ray cluster, or starting a private one.
 
 This module can be imported without Ray.
 """
@@ -6,7 +6,6 @@ This module can be imported without Ray.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import secrets
 import shutil
@@ -15,11 +14,12 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orlomo.engines.ray_fit import GUIDE, SPARE_BYTES, Need, check, check_private, size, uses_tls
 from orlomo.errors import ConfigError
 from orlomo.records.log import Log
 
@@ -33,12 +33,7 @@ HEALTH_CHECKS = {
 }
 """With these a frozen machine or a pulled cable is noticed within 10 s; Ray's own values take over a minute."""
 
-SPARE_BYTES = 100 << 20
-"""In the object store, beyond a run's own vectors."""
-
 KNOCK_SECONDS = 5.0
-
-GUIDE = "docs/how-to/ray.md"
 
 
 @dataclass(frozen=True)
@@ -59,29 +54,6 @@ class RayOptions:
         return f" --address {self.address}" if self.address else ""
 
 
-@dataclass(frozen=True)
-class Need:
-    """What a run needs of a cluster."""
-
-    workers: int
-    resources: dict[str, float]  # of each
-    labels: dict[str, str]  # of the machines
-    vector_bytes: int
-    task_bytes: int
-    carries_momentum: bool = False
-
-    def store_bytes(self, workers: int) -> int:
-        """In the object store of a machine with so many of the workers, or with the server of so many.
-
-        For each worker the vector it works on and the two it reports, and one more that is on its way (two, where the
-        momentum goes out with it); Ray begins to spill at 80%.
-        """
-        if workers == 0:
-            return 0
-        vectors = 3 * workers + (3 if self.carries_momentum else 1)
-        return int((vectors * self.vector_bytes + self.task_bytes) / 0.8)
-
-
 @contextlib.contextmanager
 def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
     """Connected to a cluster that the run fits on. A connection that is there already is used, and left as it is."""
@@ -91,7 +63,7 @@ def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
             raise ConfigError(
                 "this process is connected to Ray already: give address and runtime_env to its ray.init()"
             )
-        _check(ray, need, log.warn)
+        check(ray, need, log.warn)
         yield
         return
     address = options.address or os.environ.get("RAY_ADDRESS")
@@ -111,8 +83,8 @@ def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
         with _own_signals():
             _init(ray, options, settings)
         if private:
-            _check_private(ray, need)
-        _check(ray, need, log.warn)
+            check_private(ray, need)
+        check(ray, need, log.warn)
         yield
 
 
@@ -151,15 +123,11 @@ def _knock(address: str) -> None:
                 has_tls = "ALERT" in str(error)  # it wants to see a certificate
     except OSError as error:
         raise ConfigError(f"no Ray cluster at {found}: {error.strerror or error}") from None
-    if has_tls != _uses_tls():
+    if has_tls != uses_tls():
         what = (
             "speaks TLS: set RAY_USE_TLS=1 and its certificates" if has_tls else "does not speak TLS: set RAY_USE_TLS=0"
         )
         raise ConfigError(f"the Ray cluster at {address} {what} (see {GUIDE})")
-
-
-def _uses_tls() -> bool:
-    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 def _init(ray: Any, options: RayOptions, settings: dict[str, Any]) -> None:
@@ -187,8 +155,8 @@ def _private(need: Need) -> Iterator[dict[str, Any]]:
     shared = Path("/dev/shm")
     if shared.is_dir() and store > shutil.disk_usage(shared).free:
         raise ConfigError(
-            f"{need.workers} workers need {_size(store)} of shared memory, {shared} has "
-            f"{_size(shutil.disk_usage(shared).free)} left: use fewer workers, or --engine processes"
+            f"{need.workers} workers need {size(store)} of shared memory, {shared} has "
+            f"{size(shutil.disk_usage(shared).free)} left: use fewer workers, or --engine processes"
         )
     folder = Path(tempfile.mkdtemp(prefix="orlomo-ray-"))
     environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
@@ -272,71 +240,5 @@ def _own_words(log: Log) -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
-def _check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
-    """Refuse a run that does not fit; say what is not safe."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    own = ray.get_runtime_context().get_node_id()
-    for node in nodes:
-        has = node["Resources"].get("object_store_memory", 0.0)
-        if node["NodeID"] == own:
-            needed, whose = need.store_bytes(need.workers), f"the server with {need.workers} workers needs"
-        else:
-            here = _fitting(node["Resources"], need)
-            needed = need.store_bytes(here)
-            whose = f"{here} workers there need"
-        if has < needed:
-            raise ConfigError(
-                f"the object store of {node['NodeManagerAddress']} has {_size(has)}, {whose} {_size(needed)}: start "
-                f"Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
-            )
-    addresses = [node["NodeManagerAddress"] for node in nodes]
-    if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_is_loopback, addresses)):
-        has = "no token, and TLS alone does not guard all of Ray" if _uses_tls() else "neither a token nor TLS"
-        warn(
-            f"anyone who can reach this Ray cluster can run code on it: it has {has}. Start it with "
-            f"RAY_AUTH_MODE=token (see {GUIDE})"
-        )
-    if len(nodes) > 1 and (seconds := _notices_within()) > 10:
-        warn(f"this Ray cluster notices a lost machine only after {seconds:.0f} s; {GUIDE} says how to make it 10 s")
-
-
-def _fitting(resources: dict[str, float], need: Need) -> int:
-    """How many workers Ray could place on a machine of these resources."""
-    fitting = [int(resources.get(name, 0.0) // amount) for name, amount in need.resources.items() if amount]
-    return min([need.workers, *fitting])
-
-
-def _check_private(ray: Any, need: Need) -> None:
-    """Refuse what no machine will ever join for."""
-    [node] = ray.nodes()
-    if need.labels or _fitting(node["Resources"], need) == 0:
-        each = ", ".join(f"{name}={amount:g}" for name, amount in need.resources.items())
-        labels = " and labels" if need.labels else ""
-        raise ConfigError(
-            f"this machine alone has no room for a worker with {each}{labels}: name a cluster (--address)"
-        )
-
-
-def _notices_within() -> float:
-    """Seconds after which the cluster knows of a machine that is gone without a word."""
-    try:
-        from ray._raylet import Config  # type: ignore[attr-defined]
-    except ImportError:
-        return 0.0
-    each = Config.health_check_period_ms() + Config.health_check_timeout_ms()
-    return float(each * Config.health_check_failure_threshold()) / 1000
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
 def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -8,6 +8,7 @@ defines will do; large tensors go to shared memory, once, and are mapped by ever
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import multiprocessing
 import multiprocessing.connection
@@ -48,6 +49,12 @@ class Work:
 
     config: RunConfig
     task: Task | None  # one that only Python has
+
+    @classmethod
+    def of(cls, config: RunConfig, task: Task) -> Work:
+        """For processes of this machine."""
+        compiled = dataclasses.replace(config, compile="on" if task.compile else "off")
+        return cls(compiled, task if config.task == "custom" else None)
 
     def load(self) -> Task:
         """The task, in this process."""

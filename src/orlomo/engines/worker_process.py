@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from orlomo.config import RunConfig
 from orlomo.engines.round import RoundRunner
@@ -17,6 +18,8 @@ from orlomo.errors import ConfigError
 from orlomo.methods import Assignment
 from orlomo.methods.server import all_finite
 from orlomo.methods.worker import Outbox
+from orlomo.tasks.evaluation import read_buffers
+from orlomo.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,12 @@ def serve(work: Work, job: Job, slot: Slot, pipe: Connection) -> None:
             send(pipe, worker.compute(receive(pipe)))
     except Exception as error:
         send(pipe, failed(error))
+
+
+def shape_of(task: Task, seed: int, params: Tensor) -> Shape:
+    """What goes to and fro between the server and a worker."""
+    buffers = read_buffers(task.build(seed)).numel() if task.buffers == "average" else 0
+    return Shape(params.numel(), buffers, params.dtype)
 
 
 def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:

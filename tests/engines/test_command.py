@@ -1,0 +1,131 @@
+"""The processes engine by its command: the server killed, stopped by signals, its workers added and removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import faulty
+import orlomo
+from orlomo.engines.control import ask
+from small import call_cli, run_cli
+from troublemaker import shared_memory
+
+
+def start(folder: Path, *more: object, **options: Any) -> subprocess.Popen[str]:
+    arguments = ["train", "digits", "--engine", "processes", "--workers", 3, "--local-steps", 8, "--out", folder, *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "orlomo.cli", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def reports(folder: Path) -> int:
+    path = folder / "events.csv"
+    return path.read_text().count("\n") - 1 if path.exists() else 0
+
+
+def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
+    before = shared_memory()
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 40, "--checkpoint-seconds", 0.5)
+    wait_for(lambda: len(list(folder.glob("checkpoints/*.json"))) > 0 and reports(folder) > 100)
+    family = faulty.descendants(server.pid)
+    assert len(family) >= 4
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    wait_for(lambda: not any(map(faulty.alive, family)), seconds=2.0)
+    assert shared_memory() <= before
+    again = run_cli("resume", folder, "--json")
+    assert again.returncode == 0, again.stderr
+    assert "lost: the work since the last checkpoint" in again.stderr
+    assert json.loads(again.stdout)["test_accuracy"] > 0.95
+    assert orlomo.replay(folder, jobs=1).agrees
+
+
+def test_a_server_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 5, "--pace", "20,20,20")
+    wait_for(lambda: reports(folder) > 5)
+    server.send_signal(signal.SIGKILL)
+    server.communicate()
+    again = run_cli("resume", folder)
+    assert again.returncode == 0, again.stderr
+    assert "lost: the work since the beginning (there is no checkpoint yet)" in again.stderr
+
+
+def test_ctrl_c_in_the_first_moments(tmp_path: Path) -> None:
+    """A terminal sends it to every process, also to those that have only begun."""
+    for number, seconds in enumerate((0.0, 0.5, 1.5)):
+        folder = tmp_path / f"run-{number}"
+        server = start(folder, "--epochs", 500, start_new_session=True)
+        wait_for(lambda folder=folder: (folder / ".lock").exists())
+        time.sleep(seconds)
+        os.killpg(server.pid, signal.SIGINT)
+        _, errors = server.communicate(timeout=30)
+        assert server.returncode == 130, errors
+        assert len(errors.splitlines()) == 1
+        assert "saved. Go on with" in errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, code: int, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 500)
+    wait_for(lambda: reports(folder) > 50)
+    family = faulty.descendants(server.pid)
+    server.send_signal(number)
+    _, errors = server.communicate(timeout=30)
+    assert server.returncode == code
+    assert f"saved. Go on with: orlomo resume {folder}" in errors
+    wait_for(lambda: not any(map(faulty.alive, family)), seconds=2.0)
+    assert orlomo.replay(folder, jobs=1).agrees
+
+
+def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = start(folder, "--epochs", 2000, "--pace", "60,60,60")
+    try:
+        wait_for(lambda: reports(folder) > 20)
+        assert call_cli("workers", folder, "add", 2, folder=tmp_path).stdout == "joined: worker 3, 4\n"
+        assert ask(folder, {"action": "remove", "worker": 0}) == 0
+        wait_for(lambda: "\nleave," in (folder / "events.csv").read_text())
+        listed = ask(folder, {"action": "list"})
+        assert [worker["worker"] for worker in listed] == [1, 2, 3, 4]
+        assert all(faulty.alive(worker["pid"]) for worker in listed)
+        wrong = call_cli("workers", folder, "remove", 0, folder=tmp_path)
+        assert (wrong.returncode, wrong.stderr) == (2, "orlomo: there is no worker 0: there are [1, 2, 3, 4]\n")
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=30)
+    assert server.returncode == 143
+    run = orlomo.load(folder)
+    changes = [
+        (kind, worker)
+        for kind, worker in zip(run.events["kind"].tolist(), run.events["worker"].tolist(), strict=True)
+        if kind != "report"
+    ]
+    assert changes == [("join", 3), ("join", 4), ("leave", 0)]
+    assert not (folder / "control").exists()
+    assert orlomo.replay(folder, jobs=1).agrees
+    with pytest.raises(orlomo.OrlomoError, match="is not running: `orlomo resume"):
+        ask(folder, {"action": "add", "count": 1})
