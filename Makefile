@@ -15,7 +15,7 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 4 --dist worksteal
+	$(BIN)/pytest -n 4 --maxschedchunk 1
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/step.py

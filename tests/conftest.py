@@ -16,6 +16,10 @@ torch.set_num_threads(1)
 collect_ignore = ["ray_network.py", "ray_private.py", "ray_scenarios.py"]  # scripts, which test_ray.py runs elsewhere
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "test_ray" not in item.nodeid)  # the longest first: no process is left with them alone
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate-golden", action="store_true", help="write the golden histories anew")
 
