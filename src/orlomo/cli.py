@@ -17,6 +17,7 @@ from orlomo.data import command as data_command
 from orlomo.engines import command as workers_command
 from orlomo.errors import ConfigError, Interrupted, OrlomoError, unknown_name
 from orlomo.flags import METHOD_FLAGS, RAY_FLAGS, RUN_FLAGS, Parser, add_common, add_flags
+from orlomo.report import command as report_command
 from orlomo.reproduce import command as reproducing
 
 
@@ -97,6 +98,7 @@ def parser() -> Parser:
         command.add_argument("--json", action="store_true")
         command.set_defaults(call=call)
     data_command.add(commands)
+    report_command.add(commands)
     return top
 
 

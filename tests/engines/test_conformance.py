@@ -25,8 +25,8 @@ def case(engine: str, *more: Any) -> Any:
 
 
 EVERY = [case(engine, name) for engine in ENGINES for name in NAMES]
-STOPPED = [case(engine, name, n) for engine in ("simulated", "processes") for name in NAMES for n in ("INT", "TERM")]
-STOPPED += [case("ray", "orlomo", "INT"), case("ray", "prsgdm", "TERM")]
+STOPPED = [case(engine, name, "INT") for engine in ("simulated", "processes") for name in NAMES]
+STOPPED += [case(engine, "orlomo", "TERM") for engine in ENGINES]
 ONE_EACH = [case(engine) for engine in ENGINES]
 
 

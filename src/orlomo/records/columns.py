@@ -5,7 +5,9 @@ Floats are written with all their digits, so a file read back holds the same bit
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +19,9 @@ from numpy.typing import NDArray
 from orlomo.errors import RunFolderError
 
 Columns = dict[str, NDArray[Any]]
+
+MANY = 1000
+"""Rows beyond which a table is read in a faster way."""
 
 
 class TableWriter:
@@ -74,12 +79,32 @@ def read_columns(path: Path) -> Columns:
         text = path.read_text()
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-    complete = text[: text.rfind("\n") + 1]
-    rows = list(csv.reader(complete.splitlines()))
-    if not rows:
+    header, end, body = text[: text.rfind("\n") + 1].partition("\n")
+    if not end:
         raise RunFolderError(f"{path} is empty: not even its header was written")
-    names, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    return {name: _typed([row[place] for row in body]) for place, name in enumerate(names)}
+    names = header.split(",")
+    if body.count("\n") > MANY:
+        with contextlib.suppress(ValueError):
+            return _read_many(names, body)
+    return _read(names, body.splitlines())
+
+
+def _read(names: list[str], lines: list[str]) -> Columns:
+    rows = [row for row in csv.reader(lines) if len(row) == len(names)]
+    return {name: _typed([row[place] for row in rows]) for place, name in enumerate(names)}
+
+
+def _read_many(names: list[str], body: str) -> Columns:
+    """Several times faster: what columns hold is guessed from the first rows. A ValueError if that was wrong."""
+    first = _read(names, body[:100_000].splitlines()[:-1])
+    kinds = [(name, column.dtype) for name, column in first.items()]
+    filled = body.replace(",,", ",nan,").replace(",,", ",nan,").replace(",\n", ",nan\n")
+    rows = np.loadtxt(io.StringIO(filled), dtype=kinds, delimiter=",", comments=None)
+    columns = {name: np.ascontiguousarray(rows[name]) for name in names}
+    for column in columns.values():
+        if column.dtype == object:
+            column[column == "nan"] = ""
+    return columns
 
 
 def _typed(values: list[str]) -> NDArray[Any]:

@@ -1,0 +1,55 @@
+"""The commands that show runs: `orlomo report` and `orlomo watch`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from orlomo.errors import ConfigError
+
+
+def add(commands: Any) -> None:
+    """Their flags."""
+    report = commands.add_parser("report", help="write one HTML page about runs, to be opened offline")
+    report.add_argument("folders", type=Path, nargs="+", metavar="RUN")
+    report.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page (default: report.html)")
+    report.add_argument("--figures", type=Path, help="write the charts here too, as PNG and SVG")
+    report.set_defaults(call=_report)
+    watch = commands.add_parser("watch", help="follow a run in a browser on this machine")
+    watch.add_argument("folder", type=Path, metavar="RUN")
+    watch.add_argument("--port", type=int, default=0, help="default: a free one")
+    watch.set_defaults(call=_watch)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from orlomo.report.page import write_report
+
+    for note in write_report(options.folders, options.out):
+        print(f"orlomo: note: {note}", file=sys.stderr)
+    print(options.out)
+    if options.figures is not None:
+        from orlomo.report.figures import write_figures
+
+        for path in write_figures(options.folders, options.figures):
+            print(path)
+    return 0
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from orlomo.report.watch import Watch
+
+    try:
+        server = Watch(options.folder, options.port)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on port {options.port}: {error}; choose another --port") from None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with server:
+        print(f"{server.address} shows {options.folder}; Ctrl-C ends it", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+    return 0

@@ -1,0 +1,196 @@
+"""A run as the pictures of it need it: plain numbers, thinned for the eye, ready for JSON.
+
+The page, the figures and the notebook all draw from this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orlomo import config as configuration
+from orlomo.config import RunConfig
+from orlomo.errors import RunFolderError
+from orlomo.records.columns import Columns
+from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run, is_being_written
+from orlomo.report.thin import thin
+from orlomo.report.timeline import STATES, bars, uses
+
+CURVES = ("test_accuracy", "test_loss", "train_loss")
+GROUPS_SHOWN = 12
+BINS = 60
+
+
+def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
+    """All that is shown of a run; what cannot be is noted."""
+    config = run.config
+    events = _read(name, notes, EVENT_NAMES, lambda: run.events)
+    metrics = _read(name, notes, METRIC_NAMES, lambda: run.metrics)
+    reports = _only(events, events["kind"] == "report")
+    simulated = config.engine == "simulated"
+    return {
+        "name": name,
+        "method": config.method.name,
+        "task": config.task,
+        "engine": config.engine,
+        "clock": "virtual seconds" if simulated else "seconds",
+        "state": state_of(run),
+        "workers": config.workers,
+        "facts": _facts(config, reports, metrics),
+        "curves": _curves(metrics),
+        "loss": _thinned(reports, "loss", ("finish", "iteration", "loss")),
+        "delay": _thinned(reports, "delay", ("finish", "iteration", "worker", "delay")),
+        "delays": histogram(reports["delay"]),
+        "eta": _thinned(reports, "eta", ("finish", "iteration", "delay", "eta")),
+        "groups": _groups(config, events),
+        "timeline": _timeline(events),
+        "uses": [_plain(use._asdict()) for use in uses(events)],
+        "config": configuration.write(config),
+    }
+
+
+def state_of(run: Run) -> str:
+    """Where a run stands."""
+    if is_being_written(run.folder):
+        return "running"
+    try:
+        return "finished" if run.finished else "stopped"
+    except RunFolderError:  # its checkpoint does not belong to it
+        return "damaged"
+
+
+def newest_groups(events: Columns, workers: int) -> NDArray[np.int64]:
+    """For each report the newest group when it was folded in: the ledger's rule, by counting alone.
+
+    A group closes when as many vectors as there are workers have been handed out.
+    """
+    present = set(range(workers))
+    group, handed, found = 0, workers, []
+    for kind, worker in zip(events["kind"].tolist(), events["worker"].tolist(), strict=True):
+        if kind in ("crash", "leave"):
+            present.discard(worker)
+            continue
+        if kind == "report":
+            found.append(group)
+        present.add(worker)
+        if handed >= len(present):
+            group, handed = group + 1, 0
+        handed += 1
+    return np.array(found, dtype=np.int64)
+
+
+def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
+    """Counts of whole numbers, in at most so many bins of one width."""
+    if not len(values):
+        return {"left": [], "width": [], "count": []}
+    width = max(1, -(-(int(values.max()) + 1) // BINS))
+    counts = np.bincount(values.astype(np.int64) // width)
+    return {"left": (np.arange(len(counts)) * width).tolist(), "width": [width] * len(counts), "count": counts.tolist()}
+
+
+def differences(tables: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The settings in which configs differ, one text a config."""
+    flat = [_flat(table) for table in tables]
+    names = sorted({name for table in flat for name in table})
+    texts = {name: [str(table.get(name, "")) for table in flat] for name in names}
+    return {name: values for name, values in texts.items() if len(set(values)) > 1}
+
+
+def _read(name: str, notes: list[str], names: Sequence[str], read: Callable[[], Columns]) -> Columns:
+    """A table of a run, or an empty one and a note."""
+    try:
+        found = read()
+    except RunFolderError as error:
+        notes.append(f"{name}: {error}.")
+        found = {}
+    if missing := [column for column in names if column not in found]:
+        if found:
+            notes.append(f"{name}: no column {missing[0]}.")
+        found = {column: np.zeros(0) for column in names}
+    return found
+
+
+def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, Any]:
+    """The few numbers that a person wants first."""
+    delays, last = reports["delay"], {name: column[-1:] for name, column in metrics.items()}
+    seconds = float(reports["finish"][-1]) if len(delays) else math.nan
+    best = metrics["test_accuracy"].astype(float) if len(metrics["test_accuracy"]) else np.array([math.nan])
+    facts = {
+        "reports": len(delays),
+        "epochs": float(last["epoch"][0]) if len(last["epoch"]) else math.nan,
+        "wanted_epochs": config.epochs,
+        "test_accuracy": float(best[-1]),
+        "train_loss": float(last["train_loss"][0]) if len(last["train_loss"]) else math.nan,
+        "seconds": seconds,
+        "reports_per_second": len(delays) / seconds if seconds > 0 else math.nan,
+        "mean_delay": float(delays.mean()) if len(delays) else math.nan,
+        "max_delay": int(delays.max()) if len(delays) else 0,
+    }
+    return _plain(facts)
+
+
+def _curves(metrics: Columns) -> dict[str, Any]:
+    found = {}
+    for name in CURVES:
+        values = metrics[name].astype(np.float64)
+        places = thin(values)
+        if np.isnan(values).all():
+            continue
+        wanted = {"seconds": metrics["virtual_seconds"], "samples": metrics["samples"], "epoch": metrics["epoch"]}
+        found[name] = {key: numbers(column[places]) for key, column in {**wanted, "value": values}.items()}
+    return found
+
+
+def _thinned(reports: Columns, by: str, names: tuple[str, ...]) -> dict[str, Any]:
+    places = thin(reports[by])
+    return {name: numbers(reports[name][places]) for name in names}
+
+
+def _groups(config: RunConfig, events: Columns) -> dict[str, Any] | None:
+    """Into which group each update went, and its weight in the momentum then; None where there is no such momentum."""
+    method = config.method
+    if method.synchronous or not method.keeps_momentum:
+        return None
+    reports = _only(events, events["kind"] == "report")
+    newest = newest_groups(events, config.workers)
+    behind = newest - reports["group"]
+    weight = reports["eta"] * float(getattr(method, "momentum", 0.0)) ** behind
+    places = thin(behind)
+    recent = np.flatnonzero(newest > (newest[-1] - GROUPS_SHOWN)) if len(newest) else places
+    places = np.union1d(places, recent[-1000:])
+    columns = {"iteration": reports["iteration"], "group": reports["group"], "behind": behind, "weight": weight}
+    columns |= {"worker": reports["worker"], "delay": reports["delay"]}
+    shown = [int(newest[-1]) - GROUPS_SHOWN, int(newest[-1])] if len(newest) else [0, 0]
+    return {"shown": shown, **{name: numbers(column[places]) for name, column in columns.items()}}
+
+
+def _timeline(events: Columns) -> dict[str, Any]:
+    drawn = bars(events)
+    return {"states": list(STATES), **{name: numbers(column) for name, column in drawn._asdict().items()}}
+
+
+def _only(events: Columns, chosen: NDArray[np.bool_]) -> Columns:
+    return {name: column[chosen] for name, column in events.items()}
+
+
+def numbers(column: NDArray[Any]) -> list[Any]:
+    """For JSON: what is not finite becomes None, and no more digits than a picture shows."""
+    values: list[Any] = column.tolist()
+    if column.dtype.kind != "f":
+        return values
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found

@@ -1,0 +1,187 @@
+"use strict";
+// Draws the runs in #data; where that names an address to follow, asks it for news once a second.
+
+const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
+const STATE_COLOURS = { transfer: "#8c96a3", waiting: "#c9d0d9", "lost work": "#d62728", absent: "#00000000" };
+const against = { accuracy: "seconds", loss: "seconds" };
+let page = JSON.parse(document.getElementById("data").textContent);
+let chosen = 0;
+
+const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const element = (name, content = "", attributes = {}) => {
+  const made = Object.assign(document.createElement(name), attributes);
+  made.append(...[].concat(content));
+  return made;
+};
+const number = (value, digits = 3) =>
+  value === null || value === undefined ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
+const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + "%");
+
+function colour(run) {
+  return run.method === "local-sgd" ? variable("--fore") : page.colours[run.method] || "#7f7f7f";
+}
+
+function dash(run) {
+  const alike = page.runs.filter((other) => other.method === run.method);
+  return DASHES[alike.indexOf(run) % DASHES.length];
+}
+
+function draw(id, traces, more = {}) {
+  const fore = variable("--fore"), line = variable("--line");
+  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, title: { standoff: 8 } };
+  const layout = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fore, family: "system-ui, sans-serif", size: 12 },
+    margin: { l: 50, r: 12, t: 8, b: 42 }, hovermode: "closest", uirevision: `${id}-${chosen}-${against[id] || ""}`, showlegend: false,
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, ...more,
+    xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
+  };
+  const place = document.getElementById(id);
+  if (more.height) place.style.height = `${more.height}px`;
+  Plotly.react(place, traces, layout, { responsive: true, displayModeBar: false });
+}
+
+function nothing(id, text) {
+  const place = document.getElementById(id);
+  if (place.classList.contains("js-plotly-plot")) Plotly.purge(place);
+  place.replaceChildren(element("p", text));
+  place.style.height = "auto";
+}
+
+function curve(id, name, label, scale, more = {}) {
+  const by = against[id];
+  const runs = page.runs.filter((run) => run.curves[name]);
+  if (!runs.length) return nothing(id, "No evaluation yet.");
+  const traces = runs.map((run) => ({
+    type: "scatter", mode: runs.length < 9 && run.curves[name].value.length < 60 ? "lines+markers" : "lines", name: run.name,
+    x: run.curves[name][by], y: run.curves[name].value.map((value) => (value === null ? null : scale * value)),
+    line: { color: colour(run), dash: dash(run), width: 2 }, marker: { size: 5 },
+  }));
+  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? runs[0].clock : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, showlegend: runs.length > 1 });
+}
+
+function switches() {
+  for (const place of document.querySelectorAll(".switch")) {
+    const id = place.dataset.for;
+    place.replaceChildren(...Object.entries(LABELS).map(([by, label]) => {
+      const button = element("button", `against ${label}`, { type: "button" });
+      button.setAttribute("aria-pressed", String(against[id] === by));
+      button.onclick = () => { against[id] = by; render(); };
+      return button;
+    }));
+  }
+}
+
+function facts() {
+  document.getElementById("facts").replaceChildren(...page.runs.map((run) => {
+    const swatch = element("span", "", { className: "swatch" });
+    swatch.style.background = colour(run);
+    const f = run.facts;
+    const shown = {
+      "test accuracy": percent(f.test_accuracy, 2), "training loss": number(f.train_loss), "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`,
+      "reports": number(f.reports), [run.clock]: number(f.seconds, 4), "reports a second": number(f.reports_per_second),
+      "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
+    };
+    const cells = Object.entries(shown).map(([label, value]) => element("div", [element("b", value), element("span", label)]));
+    const title = `${run.name}: ${run.method} on ${run.task}, ${run.workers} workers, ${run.engine}, ${run.state}`;
+    return element("div", [element("h2", [swatch, title]), element("div", cells, { className: "facts" })], { className: "run" });
+  }));
+}
+
+function choice() {
+  const place = document.getElementById("choice");
+  if (page.runs.length < 2) return place.replaceChildren();
+  const select = element("select", page.runs.map((run, i) => element("option", run.name, { value: i, selected: i === chosen })), { id: "run" });
+  select.onchange = () => { chosen = Number(select.value); render(); };
+  place.replaceChildren(element("label", ["Below: ", select], { htmlFor: "run" }));
+}
+
+function timeline(run) {
+  const t = run.timeline;
+  if (!t.worker.length) return nothing("timeline", "No report yet.");
+  const edge = t.worker.length < 1500 ? 0.7 : 0; // between rounds
+  const traces = t.states.map((state, code) => {
+    const places = t.state.flatMap((value, i) => (value === code ? [i] : []));
+    return {
+      type: "bar", orientation: "h", name: state, y: places.map((i) => t.worker[i]), base: places.map((i) => t.begin[i]),
+      x: places.map((i) => t.end[i] - t.begin[i]), width: 0.8, customdata: places.map((i) => [t.end[i], t.rounds[i]]),
+      marker: { color: state === "computing" ? colour(run) : STATE_COLOURS[state], line: { width: state === "absent" ? 1 : edge, color: state === "absent" ? STATE_COLOURS["lost work"] : variable("--panel") }, pattern: { shape: state === "lost work" ? "/" : state === "absent" ? "x" : "", fgcolor: STATE_COLOURS["lost work"], size: 6, solidity: 0.2 } },
+      hovertemplate: `worker %{y}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (%{customdata[1]} rounds)<extra></extra>`,
+    };
+  }).filter((trace) => trace.y.length);
+  const rows = new Set(t.worker).size;
+  draw("timeline", traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), showlegend: true, dragmode: "zoom",
+    xaxis: { title: { text: run.clock } }, yaxis: { title: { text: "worker" }, autorange: "reversed", dtick: rows <= 40 ? 1 : null, tickformat: "d" } });
+}
+
+function delays(run) {
+  const d = run.delays;
+  if (!d.left.length) return nothing("delays", "No report yet.");
+  draw("delays", [{
+    type: "bar", x: d.left.map((left, i) => left + (d.width[i] - 1) / 2), y: d.count, width: d.width, marker: { color: colour(run) },
+    customdata: d.left.map((left, i) => (d.width[i] === 1 ? left : `${left} to ${left + d.width[i] - 1}`)), hovertemplate: "delay %{customdata}: %{y} reports<extra></extra>",
+  }], { bargap: 0.05, xaxis: { title: { text: "delay (reports)" } }, yaxis: { title: { text: "reports" } } });
+}
+
+function dots(id, run, column, label, more = {}) {
+  const c = run[column];
+  if (!c.finish.length) return nothing(id, "No report yet.");
+  draw(id, [{
+    type: "scatter", mode: "markers", x: c.finish, y: c[column], marker: { color: colour(run), size: 4, opacity: 0.6 }, customdata: c.iteration,
+    hovertemplate: `iteration %{customdata}<br>${label} %{y}<extra></extra>`,
+  }], { xaxis: { title: { text: run.clock } }, yaxis: { title: { text: label }, rangemode: "tozero", ...more } });
+}
+
+function groups(run) {
+  const g = run.groups;
+  if (!g) return nothing("groups", `${run.method} keeps no momentum that reports are sorted into.`);
+  if (!g.group.length) return nothing("groups", "No report yet.");
+  const inside = g.iteration.filter((_, i) => g.group[i] + g.behind[i] >= g.shown[0]);
+  draw("groups", [{
+    type: "scatter", mode: "markers", x: g.iteration, y: g.group, customdata: g.iteration.map((_, i) => [g.worker[i], g.delay[i], g.behind[i], g.weight[i]]),
+    marker: { color: g.weight, colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: "weight", side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } },
+    hovertemplate: "iteration %{x}, worker %{customdata[0]}<br>group %{y}, %{customdata[2]} behind, delay %{customdata[1]}<br>weight %{customdata[3]:.3g}<extra></extra>",
+  }], { xaxis: { title: { text: "iteration" }, range: [Math.min(...inside) - 1, Math.max(...inside) + 1] }, yaxis: { title: { text: "group" }, range: [g.shown[0] - 0.7, g.shown[1] + 0.7] } });
+}
+
+function table(id, headings, rows) {
+  const row = (name, cells) => element("tr", cells.map((cell) => element(name, String(cell))));
+  document.getElementById(id).replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
+}
+
+function render() {
+  const run = page.runs[chosen];
+  document.getElementById("title").textContent = page.title;
+  document.getElementById("state").replaceChildren(...page.notes.map((note) => element("span", note + " ", { className: "alert" })));
+  facts(); choice(); switches();
+  curve("accuracy", "test_accuracy", "test accuracy (%)", 100);
+  curve("loss", "train_loss", "training loss", 1, { type: "log" });
+  timeline(run); delays(run); dots("delay", run, "delay", "delay"); dots("eta", run, "eta", "η"); groups(run);
+  table("uses", ["worker", "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
+    run.uses.map((u) => [u.worker, u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
+  const differing = Object.entries(page.differences);
+  document.getElementById("differences-section").hidden = !differing.length;
+  table("differences", ["setting", ...page.runs.map((r) => r.name)], differing.map(([name, values]) => [name, ...values]));
+  document.getElementById("config").replaceChildren(...page.runs.map((r) => element("details", [element("summary", r.name), element("pre", r.config)], { open: page.runs.length === 1 })));
+  document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
+}
+
+async function follow() {
+  try {
+    const answer = await fetch(page.follow, { cache: "no-cache" });
+    if (answer.ok) {
+      const news = await answer.text();
+      if (news !== follow.last) {
+        follow.last = news;
+        page = JSON.parse(news);
+        render();
+      }
+    }
+  } catch {
+    document.getElementById("state").replaceChildren(element("span", "orlomo watch has ended; this is what it showed last.", { className: "alert" }));
+  }
+  setTimeout(follow, 1000);
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+if (page.follow) follow(); else render();

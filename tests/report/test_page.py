@@ -1,0 +1,199 @@
+"""The report and the watch page in a real browser: what is drawn, zoom, and that nothing leaves the page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import orlomo
+from browser import Browser, browser
+from orlomo.config import RunConfig
+from orlomo.records.run import EVENT_NAMES, create_folder
+from orlomo.report.page import page_of, told_of, write_report
+from orlomo.report.watch import Watch
+from small import call_cli, classification, settings
+
+METHODS = ("orlomo", "prsgdm", "local-ormo-da")
+COUNT_BARS = "return document.querySelectorAll('#timeline .bars .point').length"
+RANGE = "return document.getElementById('timeline').layout.xaxis.range"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[orlomo.Run]:
+    """One with faults, one with a barrier, one more."""
+    place = tmp_path_factory.mktemp("runs")
+    faults = (orlomo.Fault(time=5.3, worker=1, kind="crash"), orlomo.Fault(time=15.0, worker=1, kind="return"))
+    clusters = (orlomo.Cluster(faults=faults), orlomo.Cluster(speeds=(orlomo.Speed(law="exponential"),)), "homogeneous")
+    return [
+        orlomo.train(classification(), settings(name), workers=4, epochs=15, cluster=cluster, jobs=1, out=place / name)
+        for name, cluster in zip(METHODS, clusters, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def report(runs: list[orlomo.Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    assert write_report([run.folder for run in runs], path) == []
+    return path
+
+
+def test_everything_is_drawn_and_nothing_is_asked_for(runs: list[orlomo.Run], report: Path, window: Browser) -> None:
+    window.open(report.as_uri())
+    told = told_of(runs)["runs"]
+    assert window.run(COUNT_BARS) == len(told[0]["timeline"]["worker"])
+    states = window.run("return document.getElementById('timeline').data.map(trace => trace.name)")
+    assert {"computing", "lost work", "absent"} <= set(states)
+    assert window.run("return document.querySelectorAll('#delays .bars .point').length") == len(
+        told[0]["delays"]["left"]
+    )
+    reports = told[0]["facts"]["reports"]
+    assert reports == (runs[0].events["kind"] == "report").sum()
+    for chart in ("delay", "eta"):
+        assert window.run(f"return document.querySelectorAll('#{chart} .scatterlayer .point').length") == reports
+    assert window.run("return document.getElementById('groups').data[0].x.length") == reports
+    curves = window.run("return document.getElementById('accuracy').data.map(trace => [trace.name, trace.line.color])")
+    assert curves == [["orlomo", "#D55E00"], ["prsgdm", "#0072B2"], ["local-ormo-da", "#CC79A7"]]
+    assert len(window.run("return document.querySelectorAll('#uses tbody tr')")) == 4
+    assert "method.name" in window.run("return document.getElementById('differences').textContent")
+    assert window.complaints() == []
+    assert {address.split(":")[0] for address in window.requests()} <= {"file", "data", "blob"}
+    assert report.stat().st_size - len(json.dumps(told)) < 2_000_000
+
+
+def test_another_run_and_another_axis_can_be_chosen(runs: list[orlomo.Run], report: Path, window: Browser) -> None:
+    window.open(report.as_uri())
+    window.run("const s = document.getElementById('run'); s.value = '1'; s.onchange()")
+    told = told_of(runs)["runs"]
+    assert window.run(COUNT_BARS) == len(told[1]["timeline"]["worker"])
+    assert "waiting" in window.run("return document.getElementById('timeline').data.map(trace => trace.name)")
+    assert "keeps no momentum" in window.run("return document.getElementById('groups').textContent")
+    window.run("document.querySelectorAll('[data-for=accuracy] button')[1].click()")
+    shown = window.run("return document.getElementById('accuracy').data[0].x")
+    assert shown == told[0]["curves"]["test_accuracy"]["samples"]
+    window.run("const s = document.getElementById('run'); s.value = '0'; s.onchange()")
+    assert window.run("return document.getElementById('groups').data[0].x.length") == told[0]["facts"]["reports"]
+    assert window.complaints() == []
+
+
+def test_the_timeline_can_be_zoomed_with_the_mouse(report: Path, window: Browser) -> None:
+    from selenium.webdriver import ActionChains
+
+    window.open(report.as_uri())
+    before = window.run(RANGE)
+    plot = window.driver.find_element("css selector", "#timeline .nsewdrag")
+    window.run("arguments[0].scrollIntoView({block: 'center'})", plot)
+    width = plot.size["width"]
+    drag = ActionChains(window.driver).move_to_element_with_offset(plot, -width // 4, 0)
+    drag.click_and_hold().move_by_offset(width // 4, 0).release().perform()
+    window.settle(lambda: window.run(RANGE) != before)
+    after = window.run(RANGE)
+    assert after[1] - after[0] == pytest.approx((before[1] - before[0]) / 4, rel=0.2)
+    window.settle(lambda: time.sleep(0.5) is None)  # two clicks in a row would be one double-click with the drag's
+    ActionChains(window.driver).double_click(plot).perform()
+    window.settle(lambda: window.run(RANGE) == pytest.approx(before, rel=0.05, abs=1.0))
+    assert window.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_fits_a_phone(report: Path, dark: bool, tmp_path: Path) -> None:
+    with browser(tmp_path, width=390, height=800, dark=dark) as phone:
+        phone.open(report.as_uri())
+        assert phone.run("return document.documentElement.scrollWidth") <= 390
+        widths = phone.run("return [...document.querySelectorAll('.chart')].map(chart => chart.offsetWidth)")
+        assert all(300 < width < 390 for width in widths)
+        back = phone.run("return getComputedStyle(document.body).backgroundColor")
+        assert back == ("rgb(18, 22, 28)" if dark else "rgb(255, 255, 255)")
+        assert phone.complaints() == []
+
+
+def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    subprocess.run(["cp", "-r", runs[2].folder, folder], check=True)
+    events = folder / "events.csv"
+    lines = events.read_text().splitlines(keepends=True)
+    events.write_text("".join(lines[:21]))
+    with Watch(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            window.open(server.address)
+            dots = "return document.querySelectorAll('#delay .scatterlayer .point').length"
+            assert window.run(dots) == 20
+            window.run("window.untouched = true")
+            with events.open("a") as file:
+                file.write("".join(lines[21:31]))
+            window.settle(lambda: window.run(dots) == 30)
+            assert window.run("return window.untouched")
+            asked = [address for address in window.requests() if not address.startswith(("data:", "blob:"))]
+            assert asked
+            assert all(address.startswith(server.address) for address in asked)
+        finally:
+            server.shutdown()
+            thread.join()
+    window.settle(lambda: "has ended" in window.run("return document.getElementById('state').textContent"))
+
+
+def write_large(folder: Path, reports: int, workers: int) -> None:
+    """A run of so many reports, with one worker far behind."""
+    create_folder(
+        folder, RunConfig(task="digits", method=orlomo.OrLoMo(), cluster=orlomo.Cluster(), workers=workers, epochs=10.0)
+    )
+    with (folder / "events.csv").open("w") as file:
+        file.write(",".join(EVENT_NAMES) + "\n")
+        for t in range(reports):
+            index = max(0, t - workers)
+            place = f"{t},{t % workers},{t // workers},{index},{t - index},{-(-index // workers)}"
+            file.write(f"report,{place},0.01,0.1,{index / 10},{t / 10 + 0.1},{workers / 20},1.5\n")
+    (folder / "metrics.csv").write_text("iteration,reports\n")
+
+
+def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path) -> None:
+    write_large(tmp_path / "run", 1_000_000, 64)
+    path = tmp_path / "report.html"
+    [note] = write_report([tmp_path / "run"], path)
+    assert "no column" in note
+    begin = time.monotonic()
+    window.open(path.as_uri())
+    seconds = time.monotonic() - begin
+    print(f"opened in {seconds:.2f} s")
+    assert seconds < 3
+    assert window.run("return document.querySelectorAll('#timeline .bars .point').length") < 6000
+    assert window.complaints() == []
+
+
+def test_a_name_cannot_break_out_of_the_page(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
+    told = told_of(runs[:1])
+    told["runs"][0]["name"] = told["title"] = "</script><img src=x onerror=alert(1)>"
+    path = tmp_path / "page.html"
+    path.write_text(page_of(told))
+    window.open(path.as_uri())
+    assert window.run("return document.querySelector('img')") is None
+    assert window.run("return document.getElementById('title').textContent") == told["title"]
+
+
+def test_runs_that_are_not_whole(runs: list[orlomo.Run], tmp_path: Path) -> None:
+    wrong = call_cli("report", tmp_path, folder=tmp_path)
+    assert (wrong.returncode, wrong.stderr) == (2, f"orlomo: {tmp_path} is not a run: there is no config.toml in it\n")
+    folder = tmp_path / "cut"
+    subprocess.run(["cp", "-r", runs[0].folder, folder], check=True)
+    (folder / "events.csv").write_text((folder / "events.csv").read_text()[:-20])
+    (folder / "metrics.csv").write_text("")
+    done = call_cli("report", folder, "-o", "cut.html", "--figures", "figures", folder=tmp_path)
+    assert done.returncode == 0
+    assert "metrics.csv is empty" in done.stderr
+    assert (tmp_path / "cut.html").is_file()
+    assert {path.name for path in (tmp_path / "figures").glob("*.png")} == {
+        f"{name}-cut.png" for name in ("timeline", "delays", "delay", "eta", "groups")
+    }

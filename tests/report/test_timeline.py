@@ -1,0 +1,149 @@
+"""What each worker did when, thinned, and the groups: from events alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import orlomo
+from orlomo.records.columns import Columns
+from orlomo.report.story import histogram, newest_groups, story
+from orlomo.report.thin import thin
+from orlomo.report.timeline import ABSENT, COMPUTING, LOST, STATES, TRANSFER, WAITING, bars, uses
+from small import classification, settings
+
+
+def events(*rows: tuple[str, int, float, float, float]) -> Columns:
+    """Rows of kind, worker, start, finish, compute."""
+    kinds, workers, *times = zip(*rows, strict=True)
+    columns: Columns = {"kind": np.array(kinds, dtype=object), "worker": np.array(workers)}
+    columns |= {name: np.array(column) for name, column in zip(("start", "finish", "compute"), times, strict=True)}
+    return {**columns, "delay": np.zeros(len(rows), dtype=np.int64)}
+
+
+def drawn(table: Columns, limit: int = 4000) -> list[tuple[int, str, float, float, int]]:
+    found = bars(table, limit)
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    return [(worker, STATES[state], begin, end, rounds) for worker, state, begin, end, rounds in rows]
+
+
+def test_a_round_is_computing_and_transfer_and_between_rounds_one_waits() -> None:
+    table = events(("report", 0, 0.0, 3.0, 2.0), ("report", 0, 5.0, 7.0, 2.0))
+    assert drawn(table) == [
+        (0, "computing", 0.0, 2.0, 1),
+        (0, "transfer", 2.0, 3.0, 1),
+        (0, "waiting", 3.0, 5.0, 1),
+        (0, "computing", 5.0, 7.0, 1),
+    ]
+
+
+def test_a_crash_is_lost_work_and_then_nobody() -> None:
+    nan = math.nan
+    table = events(
+        ("report", 0, 0.0, 1.0, 1.0),
+        ("crash", 0, nan, 1.5, nan),
+        ("return", 0, nan, 4.0, nan),
+        ("report", 0, 4.0, 6.0, 2.0),
+    )
+    assert drawn(table) == [
+        (0, "computing", 0.0, 1.0, 1),
+        (0, "lost work", 1.0, 1.5, 1),
+        (0, "absent", 1.5, 4.0, 1),
+        (0, "computing", 4.0, 6.0, 1),
+    ]
+    [use] = uses(table)
+    assert (use.rounds, use.computing, use.absent) == (2, 0.5, 0.5)
+
+
+@given(st.integers(1, 400), st.integers(1, 6), st.integers(3, 60), st.integers(0, 2**32 - 1))
+def test_merging_keeps_every_workers_sums(reports: int, workers: int, limit: int, seed: int) -> None:
+    source = np.random.default_rng(seed)
+    clock, rows = dict.fromkeys(range(workers), 0.0), []
+    for _ in range(reports):
+        worker = int(source.integers(workers))
+        start = clock[worker] + float(source.choice([0.0, source.exponential()]))
+        compute = float(source.exponential() * source.choice([1, 1, 1, 20]))
+        clock[worker] = start + compute + float(source.choice([0.0, 0.1]))
+        rows.append(("report", worker, start, clock[worker], compute))
+    table = events(*rows)
+    fine, coarse = bars(table, limit=10 * reports + 10), bars(table, limit)
+    for worker in clock:
+        for state in (COMPUTING, TRANSFER, WAITING, LOST, ABSENT):
+            sums = [
+                float((found.end - found.begin)[(found.worker == worker) & (found.state == state)].sum())
+                for found in (fine, coarse)
+            ]
+            assert sums[0] == pytest.approx(sums[1], rel=1e-5, abs=1e-4)
+    assert coarse.rounds[coarse.state == COMPUTING].sum() >= reports * 0.99
+
+
+def test_a_long_round_stays_a_bar_of_its_own() -> None:
+    rows = [("report", 0, float(i), i + 1.0, 1.0) for i in range(500)]
+    rows += [("report", 0, 500.0, 600.0, 100.0)] + [("report", 0, 600.0 + i, 601.0 + i, 1.0) for i in range(500)]
+    found = drawn(events(*rows), limit=30)
+    assert len(found) <= 40
+    assert (0, "computing", 500.0, 600.0, 1) in found
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=600), st.integers(4, 100))
+def test_thinning_keeps_the_ends_and_the_extremes(values: list[float], points: int) -> None:
+    column = np.array(values)
+    kept = thin(column, points)
+    assert len(kept) <= max(points, 4)
+    assert kept[0] == 0
+    assert kept[-1] == len(values) - 1
+    assert column[kept].min() == column.min()
+    assert column[kept].max() == column.max()
+    assert (np.diff(kept) > 0).all()
+
+
+def test_thinning_where_there_is_nothing() -> None:
+    column = np.full(5000, np.nan)
+    column[2500] = 1.0
+    assert 2500 in thin(column, 100)
+    assert thin(np.zeros(0)).tolist() == []
+
+
+def test_a_histogram_counts_everything_once() -> None:
+    values = np.array([0, 1, 1, 2, 999])
+    counted = histogram(values)
+    assert sum(counted["count"]) == 5
+    assert len(counted["left"]) <= 60
+    assert counted["left"][-1] <= 999 < counted["left"][-1] + counted["width"][-1]
+
+
+@pytest.mark.parametrize("faults", [False, True])
+def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
+    """The ledger says how many groups a report was behind when it was folded in; the trace alone must tell the same."""
+    coming = (
+        orlomo.Fault(time=3.0, worker=1, kind="crash"),
+        orlomo.Fault(time=9.0, worker=1, kind="return"),
+        orlomo.Fault(time=12.0, worker=4, kind="join"),
+        orlomo.Fault(time=15.0, worker=0, kind="leave"),
+    )
+    cluster = orlomo.Cluster(speeds=(orlomo.Speed(law="exponential"),), faults=coming if faults else ())
+    run = orlomo.train(
+        classification(), settings("orlomo"), workers=4, epochs=20, cluster=cluster, jobs=1, out=tmp_path / "run"
+    )
+    reported = run.events["kind"] == "report"
+    behind = newest_groups(run.events, 4) - run.events["group"][reported]
+    ledger = run.config.method.server(classification().initial_params(0), 4, classification().size).ledger
+    ledger.start(4)
+    expected = []
+    for kind, worker in zip(run.events["kind"].tolist(), run.events["worker"].tolist(), strict=True):
+        if kind == "report":
+            expected.append(ledger.receive(worker, 1).fold.behind)
+        else:
+            (ledger.join if kind in ("join", "return") else ledger.leave)(worker)
+    assert behind.tolist() == expected
+    told = story(run, "run", [])
+    weights = run.events["eta"][reported] * run.config.method.momentum**behind
+    assert told["groups"]["weight"] == pytest.approx(weights, rel=1e-6)
+    if not faults:  # the paper's formula: ceil(t/K) - ceil(ite/K)
+        t, index = run.events["iteration"][reported], run.events["index"][reported]
+        assert (behind == np.ceil(t / 4) - np.ceil(index / 4)).all()
