@@ -5,17 +5,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test benchmarks clean
+.PHONY: demo test chromium benchmarks clean
 
 demo: $(READY)
 	$(BIN)/orlomo compare digits --methods prsgdm,orlomo,al-sgd,local-ormo-da --seeds 3 \
 	    --workers 16 --local-steps 32 --cluster heterogeneous --epochs 80 --out runs/demo
 
-test: $(READY)
+test: $(READY) chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 4 --maxschedchunk 1
+
+# For the tests of pages, which are skipped where there is none and none can be installed.
+chromium:
+	@command -v chromium chromedriver > /dev/null && command -v chromedriver > /dev/null \
+	    || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && echo "installing chromium for the tests of pages" \
+	         && { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } > /dev/null 2>&1; } \
+	    || echo "no chromium and chromedriver here: the tests of pages will be skipped"
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/step.py

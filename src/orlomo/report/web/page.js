@@ -64,7 +64,7 @@ function switches() {
   for (const place of document.querySelectorAll(".switch")) {
     const id = place.dataset.for;
     place.replaceChildren(...Object.entries(LABELS).map(([by, label]) => {
-      const button = element("button", `against ${label}`, { type: "button" });
+      const button = element("button", label, { type: "button" });
       button.setAttribute("aria-pressed", String(against[id] === by));
       button.onclick = () => { against[id] = by; render(); };
       return button;
