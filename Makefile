@@ -19,7 +19,7 @@ test: $(READY) chromium
 
 # For the tests of pages, which are skipped where there is none and none can be installed.
 chromium:
-	@command -v chromium chromedriver > /dev/null && command -v chromedriver > /dev/null \
+	@command -v chromium > /dev/null && command -v chromedriver > /dev/null \
 	    || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] && echo "installing chromium for the tests of pages" \
 	         && { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } > /dev/null 2>&1; } \
 	    || echo "no chromium and chromedriver here: the tests of pages will be skipped"
