@@ -25,6 +25,8 @@ class Browser:
         self.driver.get("about:blank")  # what was open before has no more to say
         self.complaints()
         self.requests()
+        self.driver.execute_cdp_cmd("Performance.disable", {})
+        self.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
         self.driver.get(address)
         self.settle(lambda: self.run("return Number(document.documentElement.dataset.drawn || 0) > 0"))
 
@@ -36,6 +38,11 @@ class Browser:
         while not condition():
             assert time.monotonic() < until, f"it did not happen in time; the console says {self.complaints()}"
             time.sleep(0.05)
+
+    def busy_seconds(self) -> float:
+        """Processor time that the page's main thread has taken since it was opened."""
+        found = self.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return next(float(metric["value"]) for metric in found if metric["name"] == "TaskDuration")
 
     def complaints(self) -> list[str]:
         """Errors and warnings on the console."""

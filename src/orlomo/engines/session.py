@@ -36,7 +36,7 @@ class Recorder(Protocol):
 
 
 class Progress(Protocol):
-    """What a person watching is shown."""
+    """What a person watching is shown. One that has `event(row)` is told every row of the trace, too."""
 
     def report(self, done: int, total: int, loss: float) -> None: ...
     def evaluation(self, row: dict[str, Any]) -> None: ...
@@ -75,6 +75,7 @@ class Session:
     ):
         self.config, self.task, self.recorder, self.total = config, task, recorder, total
         self._progress, self._evaluates = progress, evaluates
+        self._tell: Callable[[dict[str, Any]], None] | None = getattr(progress, "event", None)
         initial = task.initial_params(config.seed).to(config.server_device)
         self.server = config.method.server(initial, config.workers, task.size)
         self.events = 0  # recorded so far
@@ -111,6 +112,8 @@ class Session:
         self.events += 1
         self.reports += 1
         self.recorder.event({**row, "loss": report.loss})
+        if self._tell is not None:
+            self._tell({**row, "samples": self.server.ledger.samples})
         if self._progress is not None:
             self._progress.report(self.reports, self.total, report.loss)
 
@@ -119,6 +122,8 @@ class Session:
         self._worker_buffers.pop(row["worker"], None)
         self.events += 1
         self.recorder.event(row)
+        if self._tell is not None:
+            self._tell(row)
 
     def evaluate_if_due(self, evaluator: Evaluator, seconds: float, at_end: bool) -> None:
         """Begin an evaluation if an interval has passed, or the run is at its end."""

@@ -123,6 +123,12 @@ class Run:
         state = "finished" if self.finished else "not finished"
         return f"Run({str(self.folder)!r}, {self.config.method.name} on {self.config.task}, {state})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from orlomo.report.notebook import html_of  # it reads runs itself
+
+        return html_of(self)
+
 
 class RunRecorder:
     """Writes a run folder while the run goes on."""

@@ -1,4 +1,4 @@
-"""Progress for a person at a terminal: a bar with time left, loss and accuracy. Silent where there is no terminal."""
+"""Progress for a person: a calm screen at a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ import time
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from orlomo.report.tally import Tally
+
 REFRESH_SECONDS = 0.1
+LINE_SECONDS = 5.0
+"""Between lines where there is no terminal."""
+
+FRAME_LINES = 7
+"""Of the screen that are not workers."""
 
 
 class TerminalProgress:
-    """A progress bar on standard error; use it as a context manager.
+    """On standard error; use it as a context manager.
 
     With `runs`, several runs follow one another under one bar: call `begin` for each.
     """
 
     def __init__(self, quiet: bool = False, runs: int = 1):
-        console = Console(stderr=True)
+        self._console = Console(stderr=True)
+        self._prints = not quiet and not self._console.is_terminal
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -30,31 +39,40 @@ class TerminalProgress:
             TimeRemainingColumn(table_column=Column(min_width=7, no_wrap=True)),
             TextColumn("left"),
             TextColumn("{task.fields[facts]}"),
-            console=console,
+            console=self._console,
             expand=True,
-            transient=True,
-            disable=quiet or not console.is_terminal,
         )
         self._runs = runs
         self._done_runs = 0
         self._overall = self._bar.add_task("all runs", total=runs, facts="", visible=runs > 1)
         self._current = self._bar.add_task("training", total=None, facts="")
-        self._loss = math.nan
-        self._accuracy = math.nan
+        self._reset("training")
+        self._live: Live | None = None
+        if not quiet and self._console.is_terminal:
+            self._live = Live(get_renderable=self._screen, console=self._console, transient=True, refresh_per_second=5)
+
+    def _reset(self, description: str) -> None:
+        self._description = description
+        self._loss = self._accuracy = math.nan
+        self._tally = Tally()
         self._next_update = 0.0
+        self._first: tuple[float, int, int] | None = None  # moment, reports and samples of this sitting's first report
+        self._next_line = math.inf
 
     def __enter__(self) -> TerminalProgress:
-        self._bar.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def begin(self, description: str) -> None:
         """The next run starts."""
-        self._loss = self._accuracy = math.nan
+        self._reset(description)
         self._bar.reset(self._current, description=description, total=None, facts="")
 
     def end(self) -> None:
@@ -62,22 +80,54 @@ class TerminalProgress:
         self._done_runs += 1
         self._bar.update(self._overall, completed=self._done_runs)
 
+    def event(self, row: dict[str, Any]) -> None:
+        """A row of the trace: a report, or a worker that comes or goes."""
+        self._tally.event(row)
+
     def report(self, done: int, total: int, loss: float) -> None:
         """One more report has been folded in."""
         self._loss = loss if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * loss
         now = time.monotonic()
+        if self._first is None:
+            self._first, self._next_line = (now, done, self._tally.samples), now + LINE_SECONDS
+        if self._prints and now >= self._next_line and done < total:
+            self._next_line = now + LINE_SECONDS
+            self._print(now, done, total)
         if now < self._next_update and done < total:
             return
         self._next_update = now + REFRESH_SECONDS
-        facts = f"loss {self._loss:.3g}"
-        if not math.isnan(self._accuracy):
-            facts += f" accuracy {self._accuracy:.1%}"
-        self._bar.update(self._current, completed=done, total=total, facts=facts)
+        self._bar.update(self._current, completed=done, total=total, facts=self._facts(now))
         self._bar.update(self._overall, completed=self._done_runs + done / total)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """An evaluation has come in."""
         self._accuracy = row["test_accuracy"]
+
+    def _facts(self, now: float) -> str:
+        facts = f"loss {self._loss:.3g}"
+        if not math.isnan(self._accuracy):
+            facts += f"  accuracy {self._accuracy:.1%}"
+        if self._first is not None and now > self._first[0] and self._tally.samples > self._first[2]:
+            facts += f"  {(self._tally.samples - self._first[2]) / (now - self._first[0]):,.0f} samples/s"
+        return facts
+
+    def _print(self, now: float, done: int, total: int) -> None:
+        assert self._first is not None
+        begun, before, _ = self._first
+        left = (now - begun) / max(1, done - before) * (total - done)
+        clock = f"{int(left) // 60}:{int(left) % 60:02d}"
+        facts = self._facts(now)
+        print(
+            f"{self._description}: {done / total:.0%}, {done:,} of {total:,} reports, {clock} left, {facts}",
+            file=sys.stderr,
+        )
+
+    def _screen(self) -> RenderableType:
+        """Drawn a few times a second, in a thread of its own."""
+        parts: list[RenderableType] = [self._bar]
+        if self._tally.workers:
+            parts += ["", self._tally.table(self._console.height - FRAME_LINES), "", self._tally.histogram()]
+        return Group(*parts)
 
 
 def warn(text: str) -> None:

@@ -49,6 +49,8 @@ class Use(NamedTuple):
 
 def by_worker(events: Columns) -> dict[int, NDArray[np.int64]]:
     """Where each worker's events are, in their order."""
+    if not len(events["worker"]):
+        return {}
     order = np.argsort(events["worker"], kind="stable")
     workers, begins = np.unique(events["worker"][order], return_index=True)
     return dict(zip(workers.tolist(), np.split(order, begins[1:]), strict=True))

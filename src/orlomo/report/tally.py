@@ -1,0 +1,90 @@
+"""What the workers have done so far, kept as reports come in: for a screen that shows a run while it goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from orlomo.cluster.schedule import KINDS, REPORT
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+COLUMNS = 40
+"""Width of the delay histogram."""
+
+
+@dataclass
+class Worker:
+    """One worker: its rounds, how late it was last, and where its time went."""
+
+    state: str = "at work"
+    rounds: int = 0
+    delay: int = 0
+    computing: float = 0.0
+    waiting: float = 0.0
+    transfer: float = 0.0
+    finish: float | None = None  # of its last round
+
+    def share(self, seconds: float) -> str:
+        """Of its time so far."""
+        total = self.computing + self.waiting + self.transfer
+        return f"{seconds / total:.0%}" if total > 0 else "-"
+
+
+@dataclass
+class Tally:
+    """All workers of a run, and how often there was which delay."""
+
+    workers: dict[int, Worker] = field(default_factory=dict)
+    delays: Counter[int] = field(default_factory=Counter)
+    samples: int = 0
+
+    def event(self, row: dict[str, Any]) -> None:
+        """One row of the trace (see cluster/schedule.py)."""
+        worker = self.workers.setdefault(row["worker"], Worker())
+        if row["kind"] != REPORT:
+            worker.state = {"crash": "lost", "leave": "left"}.get(KINDS[row["kind"]], "at work")
+            worker.finish = None
+            return
+        worker.rounds += 1
+        worker.delay = row["delay"]
+        worker.computing += row["compute"]
+        worker.transfer += max(0.0, row["finish"] - row["start"] - row["compute"])
+        worker.waiting += max(0.0, row["start"] - worker.finish) if worker.finish is not None else 0.0
+        worker.finish = row["finish"]
+        self.delays[row["delay"]] += 1
+        self.samples = row.get("samples", 0)
+
+    def table(self, lines: int) -> Table:
+        """A line a worker; of more than fit, those that are gone and those that were latest."""
+        drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for name in ("worker", "", "rounds", "last delay", "computing", "waiting", "transfer"):
+            drawn.add_column(name, justify="left" if name in ("worker", "") else "right")
+        everybody = list(self.workers.items())
+        chosen = everybody
+        if len(everybody) > lines:
+            ranked = sorted(everybody, key=lambda pair: (pair[1].state == "at work", -pair[1].delay))
+            chosen = ranked[: max(1, lines - 1)]
+        for number, one in sorted(chosen):
+            shares = (one.share(one.computing), one.share(one.waiting), one.share(one.transfer))
+            style = "" if one.state == "at work" else "red"
+            drawn.add_row(str(number), Text(one.state, style), str(one.rounds), str(one.delay), *shares)
+        if len(chosen) < len(everybody):
+            drawn.add_row("...", f"and {len(everybody) - len(chosen)} more")
+        return drawn
+
+    def histogram(self) -> Text:
+        """The delays so far, in one line."""
+        if not self.delays:
+            return Text("")
+        largest = max(list(self.delays))
+        width = -(-(largest + 1) // COLUMNS)
+        counts = [0] * (largest // width + 1)
+        for delay, count in list(self.delays.items()):
+            counts[delay // width] += count
+        top = max(counts)
+        bars = "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // top)] for count in counts)
+        return Text.assemble(("delays  0 ", "dim"), bars, (f" {largest}", "dim"))

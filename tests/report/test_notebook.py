@@ -1,0 +1,31 @@
+"""A run in a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import orlomo
+from small import classification, settings
+
+
+def test_a_run_shows_itself(tmp_path: Path) -> None:
+    run = orlomo.train(classification(), settings("orlomo"), workers=3, epochs=5, jobs=1, out=tmp_path / "a<b")
+    shown = run._repr_html_()
+    assert "<b>a&lt;b: orlomo on custom, 3 workers, finished</b>" in shown
+    assert f"test accuracy {run.metrics['test_accuracy'][-1]:.2%}" in shown
+    drawn = ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
+    panels = [element for element in drawn.iter() if element.get("id", "").startswith("axes_")]
+    assert len(panels) == 3
+    bars = {int(delay) for delay in run.events["delay"]}
+    assert len([e for e in panels[2].iter() if e.get("id", "").startswith("patch_")]) >= len(bars)
+
+
+def test_a_run_without_a_report_yet_says_what_it_is(tmp_path: Path) -> None:
+    run = orlomo.train(classification(), settings("orlomo"), workers=3, epochs=5, jobs=1, out=tmp_path / "run")
+    for name in ("events", "metrics"):
+        path = tmp_path / f"run/{name}.csv"
+        path.write_text(path.read_text().splitlines(keepends=True)[0])
+    shown = orlomo.load(run.folder)._repr_html_()
+    assert "0 reports" in shown
+    assert "<svg" not in shown

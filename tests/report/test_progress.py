@@ -1,0 +1,101 @@
+"""What a person sees while a run goes on."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orlomo.cluster.schedule import KINDS, REPORT
+from orlomo.report import progress as module
+from orlomo.report.progress import TerminalProgress
+from orlomo.report.tally import Tally
+
+
+def report(worker: int, start: float, finish: float, compute: float, delay: int = 0) -> dict[str, object]:
+    times = {"start": start, "finish": finish, "compute": compute}
+    return {"kind": REPORT, "worker": worker, "delay": delay, "samples": 16, **times}
+
+
+def text_of(drawn: object, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO())
+    console.print(drawn)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_tally_knows_where_the_time_went() -> None:
+    tally = Tally()
+    for row in (report(0, 0.0, 4.0, 3.0), report(0, 8.0, 12.0, 3.0, delay=5), report(1, 0.0, 1.0, 1.0, delay=1)):
+        tally.event(row)
+    tally.event({"kind": KINDS.index("crash"), "worker": 1})
+    lines = [line.split() for line in text_of(tally.table(20)).splitlines()]
+    assert lines[1:] == [
+        ["0", "at", "work", "2", "5", "50%", "33%", "17%"],
+        ["1", "lost", "1", "1", "100%", "0%", "0%"],
+    ]
+    assert text_of(tally.histogram()).split() == ["delays", "0", "██", "█", "5"]
+
+
+def test_of_many_workers_those_that_matter_are_shown() -> None:
+    tally = Tally()
+    for worker in range(1000):
+        tally.event(report(worker, 0.0, 1.0, 1.0, delay=worker))
+    tally.event({"kind": KINDS.index("crash"), "worker": 7})
+    shown = text_of(tally.table(6)).splitlines()
+    assert len(shown) == 7
+    assert shown[1].split()[:2] == ["7", "lost"]
+    assert shown[-1].split() == ["...", "and", "995", "more"]
+
+
+def test_a_line_every_few_seconds_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    with TerminalProgress() as progress:
+        for done in range(1, 101):
+            now[0] += 0.2
+            progress.event({**report(0, 0.0, 1.0, 1.0), "samples": 16 * done})
+            progress.report(done, 100, 0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == "training: 26%, 26 of 100 reports, 0:14 left, loss 0.5  80 samples/s"
+    with TerminalProgress(quiet=True) as progress:
+        now[0] += 100
+        progress.report(1, 100, 0.5)
+        now[0] += 100
+        progress.report(2, 100, 0.5)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("engine", ["simulated", "processes"])
+def test_the_screen_of_a_real_terminal(engine: str, tmp_path: Path) -> None:
+    primary, secondary = pty.openpty()
+    command = [sys.executable, "-m", "orlomo.cli", "train", "digits", "--workers", "3", "--local-steps", "8"]
+    command += ["--epochs", "40", "--engine", engine, "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
+    process = subprocess.Popen(command, stderr=secondary, stdout=subprocess.DEVNULL, env=environment)
+    os.close(secondary)
+    seen, until = b"", time.monotonic() + 100
+    while time.monotonic() < until:
+        if select.select([primary], [], [], 0.2)[0]:
+            try:
+                seen += os.read(primary, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(primary)
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert re.search(r"training .*%.*left.*loss [0-9.e-]+.*accuracy [0-9.]+%.*samples/s", text)
+    assert re.search(r"worker +rounds +last delay +computing +waiting +transfer", text)
+    assert re.search(r"\b2 +at work +\d+ +\d+ +\d+%", text)
+    assert re.search(r"delays +0 .*[▁▂▃▄▅▆▇█]", text)
