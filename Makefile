@@ -36,7 +36,7 @@ benchmarks: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray,tensorboard,parquet]'
 	touch $(READY)
 
 clean:

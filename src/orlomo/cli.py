@@ -60,6 +60,7 @@ def parser() -> Parser:
     train.add_argument("--seed", type=int)
     add_flags(train, RUN_FLAGS | METHOD_FLAGS | RAY_FLAGS)
     train.add_argument("--out", type=Path, help="the run folder")
+    train.add_argument("--tensorboard", action="store_true", help="write for TensorBoard too, into the run folder")
     add_common(train)
     train.set_defaults(call=_train)
 
@@ -82,6 +83,7 @@ def parser() -> Parser:
         command.add_argument("folder", type=Path)
         if name == "resume":
             command.add_argument("--workers", type=int, help="go on with so many (not in the simulator)")
+            command.add_argument("--tensorboard", action="store_true", help="write for TensorBoard too")
             add_flags(command, RAY_FLAGS)
         add_common(command)
         command.set_defaults(call=call)
@@ -133,7 +135,8 @@ def _train(options: argparse.Namespace) -> int:
         method = {**kept, **flags, "name": options.method}
     settings = config.from_table({**table, "method": method}, options.task)
     with TerminalProgress(options.quiet) as progress:
-        run = start(settings, options.out, jobs=options.jobs, ray=_ray(options), progress=progress, warn=warn)
+        more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
+        run = start(settings, options.out, progress=progress, warn=warn, **more)
     return _print_run(run, options.json)
 
 
@@ -203,6 +206,7 @@ def _resume(options: argparse.Namespace) -> int:
         print(f"{options.folder} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
+        more["tensorboard"] = options.tensorboard
         run = resume(options.folder, progress=progress, warn=warn, **more)
     return _print_run(run, options.json)
 

@@ -28,6 +28,7 @@ from orlomo.engines.simulated import plan
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods import Method, method
 from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
+from orlomo.report.tensorboard import TensorBoardWriter, summary_writer
 from orlomo.tasks import Task, task_of
 from orlomo.tasks.evaluation import load_trained
 
@@ -58,6 +59,7 @@ def train(
     compile: str = "auto",
     evaluate_every: float = 1.0,
     checkpoint_seconds: float = 30.0,
+    tensorboard: bool = False,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
@@ -88,6 +90,7 @@ def train(
         compile: `on`, `off` or `auto`: compile the model (torch.compile) where it pays for itself.
         evaluate_every: epochs between evaluations.
         checkpoint_seconds: real seconds between checkpoints.
+        tensorboard: write scalars and delay histograms for TensorBoard into the run's folder, too.
         progress: told about reports and evaluations as they come.
         warn: told what a person should know: a worker lost, a disk full.
 
@@ -120,7 +123,7 @@ def train(
         checkpoint_seconds=float(checkpoint_seconds),
     )
     given = None if isinstance(task, str) else task
-    return start(config, out, task=given, jobs=jobs, ray=ray, progress=progress, warn=warn)
+    return start(config, out, task=given, jobs=jobs, ray=ray, tensorboard=tensorboard, progress=progress, warn=warn)
 
 
 def start(
@@ -130,6 +133,7 @@ def start(
     task: Task | None = None,
     jobs: int | None = None,
     ray: RayOptions | None = None,
+    tensorboard: bool = False,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
@@ -139,10 +143,12 @@ def start(
     config = _decide(config, made, warn)  # before there is a folder: a mistake leaves nothing behind
     made = dataclasses.replace(made, compile=config.compile == "on")
     cores = job_count(jobs)
+    if tensorboard:
+        summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
     try:
-        return _execute(Run(folder), made, cores, ray, progress, warn)
+        return _execute(Run(folder), made, cores, ray, _also(tensorboard, folder, progress), warn)
     except BaseException:
         _forget_if_empty(folder)
         raise
@@ -155,6 +161,7 @@ def resume(
     workers: int | None = None,
     jobs: int | None = None,
     ray: RayOptions | None = None,
+    tensorboard: bool = False,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
@@ -172,7 +179,7 @@ def resume(
         lock(run.folder).close()  # not while another process writes to it
         _say_what_is_lost(run, warn)
     made = _task_of(run, task, warn)
-    return _execute(run, made, job_count(jobs), ray, progress, warn, workers)
+    return _execute(run, made, job_count(jobs), ray, _also(tensorboard, run.folder, progress), warn, workers)
 
 
 def replay(
@@ -193,6 +200,11 @@ def replay(
 def load(folder: Path | str) -> Run:
     """A run from its folder, finished or not."""
     return Run(folder)
+
+
+def _also(tensorboard: bool, folder: Path, progress: Progress | None) -> Progress | None:
+    """The progress display, with TensorBoard's files written beside it."""
+    return TensorBoardWriter(folder / "tensorboard", progress) if tensorboard else progress
 
 
 def _execute(

@@ -47,7 +47,7 @@ def reports(folder: Path) -> int:
 def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
     before = shared_memory()
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 40, "--checkpoint-seconds", 0.5)
+    server = start(folder, "--epochs", 20, "--checkpoint-seconds", 0.5, "--pace", "3,3,3")
     wait_for(lambda: len(list(folder.glob("checkpoints/*.json"))) > 0 and reports(folder) > 100)
     family = faulty.descendants(server.pid)
     assert len(family) >= 4
@@ -64,7 +64,7 @@ def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> N
 
 def test_a_server_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 5, "--pace", "20,20,20")
+    server = start(folder, "--epochs", 5, "--pace", "8,8,8")
     wait_for(lambda: reports(folder) > 5)
     server.send_signal(signal.SIGKILL)
     server.communicate()

@@ -1,4 +1,4 @@
-"""The commands that show runs: `orlomo report` and `orlomo watch`."""
+"""The commands that show runs: `orlomo report`, `orlomo watch` and `orlomo export`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def add(commands: Any) -> None:
     report.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     report.add_argument("--figures", type=Path, help="write the charts here too, as PNG and SVG")
     report.set_defaults(call=_report)
+    export = commands.add_parser("export", help="a run's tables in another format")
+    export.add_argument("folder", type=Path, metavar="RUN")
+    export.add_argument("--format", required=True, help="csv, parquet or tensorboard")
+    export.add_argument("-o", "--out", type=Path, help="the folder (default: RUN/FORMAT)")
+    export.set_defaults(call=_export)
     watch = commands.add_parser("watch", help="follow a run in a browser on this machine")
     watch.add_argument("folder", type=Path, metavar="RUN")
     watch.add_argument("--port", type=int, default=0, help="default: a free one")
@@ -35,6 +40,15 @@ def _report(options: argparse.Namespace) -> int:
 
         for path in write_figures(options.folders, options.figures):
             print(path)
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from orlomo.records.run import Run
+    from orlomo.report.export import export
+
+    for path in export(Run(options.folder), options.format, options.out or options.folder / options.format):
+        print(path)
     return 0
 
 

@@ -1,0 +1,58 @@
+"""A run's tables in other formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from orlomo.errors import ConfigError, unknown_name
+from orlomo.records.columns import Columns
+from orlomo.records.run import Run
+
+
+def export(run: Run, kind: str, place: Path) -> list[Path]:
+    """Write the run's events and metrics in this format into a folder; the files."""
+    if kind not in FORMATS:
+        raise unknown_name("format", kind, FORMATS)
+    place.mkdir(parents=True, exist_ok=True)
+    return FORMATS[kind](run, place)
+
+
+def _csv(run: Run, place: Path) -> list[Path]:
+    """The tables as they are, without a last line that was cut off."""
+    paths = []
+    for name in ("events", "metrics"):
+        content = (run.folder / f"{name}.csv").read_bytes()
+        path = place / f"{name}.csv"
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+        paths.append(path)
+    return paths
+
+
+def _parquet(run: Run, place: Path) -> list[Path]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ConfigError("Parquet needs pyarrow: pip install 'orlomo[parquet]'") from None
+    tables: dict[str, Columns] = {"events": run.events, "metrics": run.metrics}
+    paths = []
+    for name, columns in tables.items():
+        path = place / f"{name}.parquet"
+        parquet.write_table(pyarrow.table(columns), path)
+        paths.append(path)
+    return paths
+
+
+def _tensorboard(run: Run, place: Path) -> list[Path]:
+    from orlomo.report import tensorboard
+
+    tensorboard.export(run, place)
+    return [place]
+
+
+FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
+    "csv": _csv,
+    "parquet": _parquet,
+    "tensorboard": _tensorboard,
+}
