@@ -39,7 +39,7 @@ def write_figures(folders: Sequence[Path], place: Path) -> list[Path]:
     for story in stories:
         for name, draw in charts.items():
             if story["facts"]["reports"] and (name != "groups" or story["groups"]):
-                tall = 1.2 + 0.22 * len(story["uses"]) if name == "timeline" else 4.2
+                tall = 1.5 + 0.22 * len(story["uses"]) if name == "timeline" else 4.2
                 figure, axes = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
                 draw(axes, story)
                 axes.set_title(f"{story['name']}: {story['method']}", fontsize=10)
@@ -60,7 +60,9 @@ def _curves(axes: Any, stories: list[Story], column: str, against: str) -> None:
     label = "test accuracy (%)" if column == "test_accuracy" else "training loss"
     if column != "test_accuracy":
         axes.set_yscale("log")
-    axes.set(xlabel=stories[0]["clock"] if against == "seconds" else against, ylabel=label)
+    clocks = {story["clock"] for story in stories}
+    clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
+    axes.set(xlabel=clock if against == "seconds" else against, ylabel=label)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
 
@@ -79,7 +81,7 @@ def _timeline(axes: Any, story: Story) -> None:
     axes.invert_yaxis()
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=story["clock"], ylabel="worker")
-    axes.legend(frameon=False, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.06), fontsize=8)
+    axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
 
 
 def _delays(axes: Any, story: Story) -> None:

@@ -57,7 +57,8 @@ function curve(id, name, label, scale, more = {}) {
     x: run.curves[name][by], y: run.curves[name].value.map((value) => (value === null ? null : scale * value)),
     line: { color: colour(run), dash: dash(run), width: 2 }, marker: { size: 5 },
   }));
-  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? runs[0].clock : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, showlegend: runs.length > 1 });
+  const clock = new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock;
+  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, showlegend: runs.length > 1 });
 }
 
 function switches() {
@@ -155,7 +156,7 @@ function render() {
   document.getElementById("state").replaceChildren(...page.notes.map((note) => element("span", note + " ", { className: "alert" })));
   facts(); choice(); switches();
   curve("accuracy", "test_accuracy", "test accuracy (%)", 100);
-  curve("loss", "train_loss", "training loss", 1, { type: "log" });
+  curve("loss", "train_loss", "training loss", 1, { type: "log", exponentformat: "power" });
   timeline(run); delays(run); dots("delay", run, "delay", "delay"); dots("eta", run, "eta", "η"); groups(run);
   table("uses", ["worker", "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
     run.uses.map((u) => [u.worker, u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
