@@ -17,6 +17,7 @@ import shlex
 import struct
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +60,9 @@ DISK_RETRY_SECONDS = 10.0
 CHECKPOINT_SHARE = 0.05
 """Largest share of the time that checkpoints may take."""
 
+
+_ours: weakref.WeakValueDictionary[str, IO[bytes]] = weakref.WeakValueDictionary()
+"""The locks that this process holds, by folder."""
 
 FLOCK = struct.Struct("hhqqi")
 """Linux's struct flock."""
@@ -252,6 +256,7 @@ def lock(folder: Path) -> IO[bytes]:
         except OSError:
             file.close()
             raise RunFolderError(f"{folder} is being written by another process: wait for it, or stop it") from None
+    _ours[str(folder.resolve())] = file
     return file
 
 
@@ -263,6 +268,9 @@ def is_being_written(folder: Path) -> bool:
         except RunFolderError:
             return (folder / ".lock").exists()
         return False
+    own = _ours.get(str(folder.resolve()))
+    if own is not None and not own.closed:
+        return True  # and to open and close the file again would let the lock go
     try:
         with (folder / ".lock").open("rb") as file:
             answer = fcntl.fcntl(file, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))

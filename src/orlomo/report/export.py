@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from orlomo.errors import ConfigError, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 
@@ -14,6 +14,7 @@ def export(run: Run, kind: str, place: Path) -> list[Path]:
     """Write the run's events and metrics in this format into a folder; the files."""
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
+    require(place.resolve() != run.folder.resolve(), f"{place} is the run itself: choose another folder with -o")
     place.mkdir(parents=True, exist_ok=True)
     return FORMATS[kind](run, place)
 
