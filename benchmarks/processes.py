@@ -66,13 +66,13 @@ def run(
             out=Path(place) / "run",
             **more,
         )
-        assert made.events  # read while the folder is there
+        assert made.event_columns  # read while the folder is there
         return made
 
 
 def pace_of(made: orlomo.Run, skip: int = 0) -> float:
     """Reports a second: each worker's from the end of a first round on, added up."""
-    workers, finish = made.events["worker"], made.events["finish"]
+    workers, finish = made.event_columns["worker"], made.event_columns["finish"]
     moments = [finish[workers == worker][skip:] for worker in sorted(set(workers.tolist()))]
     return float(sum((len(times) - 1) / (times[-1] - times[0]) for times in moments))
 
@@ -242,7 +242,7 @@ def round_trip() -> bool:
     for parameters, reports in ((270_000, 400), (11_000_000, 60)):
         ratios = []
         for _ in range(3):
-            events = run(wide_task(parameters), orlomo.OrLoMo(local_steps=1), 1, reports).events
+            events = run(wide_task(parameters), orlomo.OrLoMo(local_steps=1), 1, reports).event_columns
             outside = (events["finish"][1:] - events["finish"][:-1] - events["compute"][1:]).tolist()
             ours, bare = statistics.median(outside[5:]), statistics.median(exchanges(parameters, reports))
             ratios.append(bare / ours)

@@ -129,7 +129,7 @@ def our_pace(parameters: int, rounds: int) -> float:
     """Rounds a second."""
     task = orlomo.Task(model=lambda: Layers(parameters), loss=loss, train_data=torch.zeros(64, 1), batch_size=1)
     method = orlomo.OrLoMo(learning_rate=0.01, local_steps=LOCAL_STEPS)
-    events = run(task, method, WORKERS, rounds + WORKERS, engine="ray", checkpoint_seconds=1e6).events
+    events = run(task, method, WORKERS, rounds + WORKERS, engine="ray", checkpoint_seconds=1e6).event_columns
     finish = events["finish"]
     return float(rounds / (finish[-1] - finish[WORKERS - 1]))
 
@@ -166,7 +166,7 @@ def rounds() -> bool:
 def utilisation() -> bool:
     """How much of their time workers compute."""
     method = orlomo.OrLoMo(learning_rate=0.01, local_steps=8)
-    events = run(image_task(), method, WORKERS, 2 * WORKERS + 12, engine="ray", checkpoint_seconds=1e6).events
+    events = run(image_task(), method, WORKERS, 2 * WORKERS + 12, engine="ray", checkpoint_seconds=1e6).event_columns
     late = slice(2 * WORKERS, None)  # after the evaluation at the beginning
     computing, whole = events["compute"][late].sum(), (events["finish"] - events["start"])[late].sum()
     print(f"utilisation, ResNet20, batch 64, S=8: {computing / whole:.4f} of a round's time is computing", flush=True)

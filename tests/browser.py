@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from orlomo.report.watch import Follower, Watch
 
 PLACES = {"chromium": ("chromium", "google-chrome", "chromium-browser"), "chromedriver": ("chromedriver",)}
 
@@ -53,6 +56,19 @@ class Browser:
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in sent]
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Watch]:
+    """The server of `orlomo watch`, in a thread."""
+    with Watch(Follower(folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

@@ -181,7 +181,7 @@ def frozen_node(folder: Path) -> None:
     assert [kind for kind, _ in trial.changes] == ["crash"]
     assert "is lost: it" in trial.warnings[0]
     assert noticed < 10
-    assert np.diff(trial.run.events["finish"]).max() < 3  # the other worker was not kept waiting
+    assert np.diff(trial.run.event_columns["finish"]).max() < 3  # the other worker was not kept waiting
 
 
 def main(folder: Path) -> None:

@@ -35,12 +35,12 @@ def task() -> orlomo.Task:
 
 def check(run: orlomo.Run) -> list[tuple[str, int]]:
     """The record is the whole truth; who came and went."""
-    events = run.events
+    events = run.event_columns
     rows = list(zip(events["kind"].tolist(), events["worker"].tolist(), events["round"].tolist(), strict=True))
     folded = [(worker, number) for kind, worker, number in rows if kind == "report"]
     assert len(set(folded)) == len(folded)
     if run.finished:
-        assert run.metrics["test_accuracy"][-1] > 0.9
+        assert run.metric_columns["test_accuracy"][-1] > 0.9
         assert len(folded) == run.config.epochs * 4
     assert orlomo.replay(run.folder, task=task(), jobs=1).agrees
     return [(kind, worker) for kind, worker, _ in rows if kind != "report"]

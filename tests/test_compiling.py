@@ -53,7 +53,7 @@ def test_same_bits_on_any_number_of_jobs_and_close_to_uncompiled(tmp_path):
     assert one.config.compile == "on"
     assert torch.equal(one.params, two.params)
     assert torch.allclose(one.params, off.params, atol=1e-5)
-    assert one.metrics["test_loss"][-1] == pytest.approx(off.metrics["test_loss"][-1], abs=1e-5)
+    assert one.metric_columns["test_loss"][-1] == pytest.approx(off.metric_columns["test_loss"][-1], abs=1e-5)
 
 
 def test_what_was_decided_is_recorded_and_found_again(tmp_path):

@@ -95,7 +95,7 @@ def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: N
         warn=warn,
     )
     seconds = time.monotonic() - begin
-    events, values = run.events, run.checkpoint.values if run.checkpoint else {}
+    events, values = run.event_columns, run.checkpoint.values if run.checkpoint else {}
     reported = events["kind"] == "report"
     pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
     changes = Counter(events["kind"].tolist())
@@ -103,7 +103,7 @@ def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: N
     left = [f"process {pid}" for pid in faulty.trainers(place / "faults")]
     return Outcome(
         faults=trouble.done,
-        accuracy=float(run.metrics["test_accuracy"][-1]),
+        accuracy=float(run.metric_columns["test_accuracy"][-1]),
         reports=len(pairs),
         lost=values["counts"]["lost"],
         refused=values["counts"]["refused"],

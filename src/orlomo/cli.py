@@ -72,6 +72,9 @@ def parser() -> Parser:
     comparison.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
     add_flags(comparison, RUN_FLAGS | METHOD_FLAGS | RAY_FLAGS)
     comparison.add_argument("--out", type=Path, help="the folder; finished runs in it are used again")
+    comparison.add_argument(
+        "--tensorboard", action="store_true", help="write for TensorBoard too, into each run folder"
+    )
     add_common(comparison)
     comparison.set_defaults(call=_compare)
 
@@ -175,7 +178,8 @@ def _compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
     try:
         with TerminalProgress(options.quiet, runs=len(names) * options.seeds) as progress:
-            result = compare(configs, folder, jobs=options.jobs, ray=_ray(options), progress=progress, warn=warn)
+            more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
+            result = compare(configs, folder, progress=progress, warn=warn, **more)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(

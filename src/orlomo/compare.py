@@ -43,16 +43,18 @@ def compare(
     *,
     jobs: int | None = None,
     ray: RayOptions | None = None,
+    tensorboard: bool = False,
     progress: TerminalProgress | None = None,
     warn: Callable[[str], None] = print,
 ) -> Comparison:
     """Run every config (by method, a seed each) into `folder`; runs that are there already are used or resumed."""
+    more: dict[str, Any] = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "progress": progress, "warn": warn}
     found: dict[str, list[Run | None]] = {name: [] for name in configs}
     for name, seeds in configs.items():
         for config in seeds:
             if progress is not None:
                 progress.begin(f"{name} seed {config.seed}")
-            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", jobs, ray, progress, warn))
+            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", **more))
             if progress is not None:
                 progress.end()
     return _write(found, configs, folder)
@@ -64,20 +66,13 @@ def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key in known}
 
 
-def _run(
-    config: RunConfig,
-    folder: Path,
-    jobs: int | None,
-    ray: RayOptions | None,
-    progress: TerminalProgress | None,
-    warn: Callable[[str], None],
-) -> Run | None:
+def _run(config: RunConfig, folder: Path, *, warn: Callable[[str], None], **more: Any) -> Run | None:
     try:
         if not (folder / "config.toml").exists():
-            return start(config, folder, jobs=jobs, ray=ray, progress=progress, warn=warn)
+            return start(config, folder, warn=warn, **more)
         if not same_run(Run(folder).config, config):
             raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
-        return resume(folder, jobs=jobs, ray=ray, progress=progress, warn=warn)
+        return resume(folder, warn=warn, **more)
     except Diverged as error:
         warn(f"{config.method.name}, seed {config.seed}: {error}")
         return None

@@ -178,7 +178,7 @@ def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
 def read(path: Path) -> dict[str, Any]:
     """The table in a TOML file; relative paths in it are taken from the file's own folder."""
     try:
-        table = tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -38,7 +38,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
+        table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"a JSON file, or JSON in braces: {error}") from None
     if not isinstance(table, dict):

@@ -121,7 +121,7 @@ def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
     run = orlomo.load(folder)
     changes = [
         (kind, worker)
-        for kind, worker in zip(run.events["kind"].tolist(), run.events["worker"].tolist(), strict=True)
+        for kind, worker in zip(run.event_columns["kind"].tolist(), run.event_columns["worker"].tolist(), strict=True)
         if kind != "report"
     ]
     assert changes == [("join", 3), ("join", 4), ("leave", 0)]

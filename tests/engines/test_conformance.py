@@ -64,14 +64,14 @@ class StopAt:
 
 def assert_whole(run: orlomo.Run, name: str) -> None:
     """Every report exactly once, in order, with the delays that the order implies."""
-    events, config = run.events, run.config
+    events, config = run.event_columns, run.config
     assert run.finished
     rows = list(zip(*(events[key].tolist() for key in ("worker", "round", "iteration", "index", "delay")), strict=True))
     rounds = Counter(worker for worker, *_ in rows)
     assert {(worker, number) for worker, number, *_ in rows} == {(w, n) for w in rounds for n in range(rounds[w])}
     planned = planned_reports(config, classification())
     workers = config.workers
-    assert len(rows) == run.metrics["reports"][-1]
+    assert len(rows) == run.metric_columns["reports"][-1]
     if config.method.synchronous:
         assert len(rows) == -(-planned // workers) * workers
         return
@@ -89,7 +89,7 @@ def assert_whole(run: orlomo.Run, name: str) -> None:
 def test_trains_and_replays(engine: str, name: str, tmp_path: Path) -> None:
     run = train(engine, name, tmp_path / "run")
     assert_whole(run, name)
-    metrics, events = run.metrics, run.events
+    metrics, events = run.metric_columns, run.event_columns
     assert metrics["train_loss"][-1] < 0.5 * metrics["train_loss"][0]
     assert metrics["test_accuracy"][-1] > 0.9
     assert metrics["epoch"][0] == 0
@@ -107,7 +107,7 @@ def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: str, tmp
     assert stopped.value.signal_number == signal.Signals[f"SIG{number}"]
     before = orlomo.load(tmp_path / "run")
     assert not before.finished
-    assert len(before.events["kind"]) >= 11
+    assert len(before.event_columns["kind"]) >= 11
     assert orlomo.replay(before.folder, task=classification(), jobs=1).agrees
     run = orlomo.resume(tmp_path / "run", task=classification())
     assert_whole(run, name)
@@ -120,14 +120,14 @@ def test_batch_normalisation(engine: str, buffers: str, tmp_path: Path) -> None:
     model = lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))  # noqa: E731
     task = classification(model, buffers=buffers)
     run = train(engine, "orlomo", tmp_path / "run", task)
-    assert run.metrics["test_accuracy"][-1] > 0.9
+    assert run.metric_columns["test_accuracy"][-1] > 0.9
     assert orlomo.replay(run.folder, task=task, jobs=1).agrees
 
 
 @pytest.mark.parametrize("engine", ONE_EACH)
 def test_a_task_by_its_name(engine: str, tmp_path: Path) -> None:
     run = orlomo.train("quadratic", settings("orlomo"), workers=2, epochs=0.5, engine=engine, out=tmp_path / "run")
-    assert run.metrics["train_loss"][-1] < run.metrics["train_loss"][0]
+    assert run.metric_columns["train_loss"][-1] < run.metric_columns["train_loss"][0]
     assert orlomo.replay(run.folder, jobs=1).agrees
 
 

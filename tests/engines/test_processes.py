@@ -106,9 +106,9 @@ def test_the_slow_worker_holds_nobody_up(tmp_path: Path) -> None:
         pace=(1, 1, 20),
         out=tmp_path / "run",
     )
-    rounds = np.bincount(run.events["worker"])
+    rounds = np.bincount(run.event_columns["worker"])
     assert rounds[:2].min() > 4 * rounds[2]
-    busy = [run.events["compute"][run.events["worker"] == worker].mean() for worker in range(3)]
+    busy = [run.event_columns["compute"][run.event_columns["worker"] == worker].mean() for worker in range(3)]
     assert busy[2] > 5 * max(busy[:2])
 
 
@@ -203,8 +203,8 @@ def test_digits_to_98_percent_on_uneven_processes_across_a_killed_server(tmp_pat
     again = run_cli("resume", folder)
     assert again.returncode == 0, again.stderr
     run = orlomo.load(folder)
-    assert run.metrics["test_accuracy"].max() >= 0.98
-    assert len(set(run.events["worker"].tolist())) == 4
+    assert run.metric_columns["test_accuracy"].max() >= 0.98
+    assert len(set(run.event_columns["worker"].tolist())) == 4
     assert orlomo.replay(folder, jobs=2).agrees
 
 
@@ -214,7 +214,7 @@ def test_workers_on_a_gpu_and_on_the_cpu(tmp_path: Path) -> None:
         classification(), settings("orlomo"), workers=2, epochs=20, engine="processes", devices=("cuda:0", "cpu"),
         out=tmp_path / "run",
     )  # fmt: skip
-    assert run.metrics["test_accuracy"][-1] > 0.9
+    assert run.metric_columns["test_accuracy"][-1] > 0.9
 
 
 @GPU

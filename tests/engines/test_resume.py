@@ -72,9 +72,9 @@ def assert_same(whole: orlomo.Run, other: orlomo.Run) -> None:
     assert other.finished
     assert checksum(other.params) == checksum(whole.params)
     assert (other.folder / "events.csv").read_bytes() == (whole.folder / "events.csv").read_bytes()
-    for name, column in whole.metrics.items():
+    for name, column in whole.metric_columns.items():
         if name != "real_seconds":
-            np.testing.assert_array_equal(other.metrics[name], column)  # NaN equals NaN
+            np.testing.assert_array_equal(other.metric_columns[name], column)  # NaN equals NaN
 
 
 def test_a_damaged_newest_checkpoint_costs_a_warning_and_nothing_else(tmp_path: Path) -> None:
@@ -239,4 +239,4 @@ def test_a_runs_own_batch_size_goes_over_the_tasks(tmp_path: Path) -> None:
         classification(), settings("orlomo"), workers=1, epochs=1, batch_size=4, out=tmp_path / "a", jobs=1
     )
     assert run.config.batch_size == 4
-    assert run.metrics["samples"][-1] / run.metrics["reports"][-1] == 8
+    assert run.metric_columns["samples"][-1] / run.metric_columns["reports"][-1] == 8

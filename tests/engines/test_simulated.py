@@ -48,7 +48,7 @@ def test_the_engine_runs_algorithm_2(tmp_path: Path) -> None:
     w = task.initial_params(0)
     u = torch.zeros_like(w)
     given, ite, rounds = [w.clone()] * count, [0] * count, [0] * count
-    for t, k in enumerate(run.events["worker"].tolist()):
+    for t, k in enumerate(run.event_columns["worker"].tolist()):
         if ceil(t / count) > ceil((t - 1) / count):
             w, u = w - beta * u, beta * u
         local_w, local_u = given[k].clone(), torch.zeros_like(w)
@@ -65,7 +65,7 @@ def test_the_engine_runs_algorithm_2(tmp_path: Path) -> None:
         u = u + beta**behind * eta * local_u
         w = w - eta * delta_w - beta * (1 - beta**behind) / (1 - beta) * eta * local_u
         given[k], ite[k], rounds[k] = w.clone(), t + 1, rounds[k] + 1
-    assert len(run.events["worker"]) > 20
+    assert len(run.event_columns["worker"]) > 20
     assert torch.allclose(run.params, w, rtol=1e-4, atol=1e-5)
 
 
@@ -77,8 +77,8 @@ def test_every_method_learns(name: str, tmp_path: Path) -> None:
         classification(), settings(name, learning_rate=rate), workers=workers, epochs=30, out=tmp_path / "run", jobs=1
     )
     assert run.finished
-    assert run.metrics["test_accuracy"][-1] >= 0.9
-    assert run.metrics["train_loss"][-1] < 0.5 * run.metrics["train_loss"][0]
+    assert run.metric_columns["test_accuracy"][-1] >= 0.9
+    assert run.metric_columns["train_loss"][-1] < 0.5 * run.metric_columns["train_loss"][0]
 
 
 def dropped() -> nn.Module:
@@ -180,19 +180,19 @@ def test_a_users_mistake_comes_out_as_it_is(tmp_path: Path, jobs: int) -> None:
 
 def test_metrics_carry_virtual_and_real_time(tmp_path: Path) -> None:
     run = orlomo.train(classification(), settings("orlomo"), workers=4, epochs=5, out=tmp_path / "run", jobs=1)
-    virtual, real = run.metrics["virtual_seconds"], run.metrics["real_seconds"]
+    virtual, real = run.metric_columns["virtual_seconds"], run.metric_columns["real_seconds"]
     assert virtual[0] == 0
     assert (np.diff(virtual) > 0).all()
     assert (np.diff(real) > 0).all()
-    assert virtual[-1] == run.events["finish"][-1]
-    assert run.metrics["epoch"][-1] >= 5
+    assert virtual[-1] == run.event_columns["finish"][-1]
+    assert run.metric_columns["epoch"][-1] >= 5
 
 
 def test_a_schedule_of_the_learning_rate_reaches_the_workers(tmp_path: Path) -> None:
     method = orlomo.OrLoMo(learning_rate=0.1, local_steps=2, schedule="step:2,3")
     run = orlomo.train(classification(), method, workers=2, epochs=5, out=tmp_path / "run", jobs=1)
-    assert sorted({round(rate, 9) for rate in run.events["learning_rate"].tolist()}) == [0.001, 0.01, 0.1]
-    assert run.metrics["learning_rate"][-1] == pytest.approx(0.001)
+    assert sorted({round(rate, 9) for rate in run.event_columns["learning_rate"].tolist()}) == [0.001, 0.01, 0.1]
+    assert run.metric_columns["learning_rate"][-1] == pytest.approx(0.001)
 
 
 def test_the_written_model_is_the_trained_model(tmp_path: Path) -> None:
@@ -205,4 +205,4 @@ def test_the_written_model_is_the_trained_model(tmp_path: Path) -> None:
     model.eval()
     inputs, labels = task.test_data
     accuracy = (model(inputs).argmax(1) == labels).float().mean()
-    assert float(accuracy) == pytest.approx(run.metrics["test_accuracy"][-1])
+    assert float(accuracy) == pytest.approx(run.metric_columns["test_accuracy"][-1])

@@ -70,8 +70,8 @@ class Trial:
     def check(self, run: orlomo.Run) -> None:
         """It came to its end, learnt, and the record is the whole truth."""
         assert run.finished
-        assert run.metrics["test_accuracy"][-1] > 0.95
-        events = run.events
+        assert run.metric_columns["test_accuracy"][-1] > 0.95
+        events = run.event_columns
         reported = events["kind"] == "report"
         pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
         assert len(set(pairs)) == len(pairs) >= self.settings["epochs"] * 640 / (8 * run.config.method.local_steps)
@@ -79,7 +79,7 @@ class Trial:
         assert not faulty.trainers(self.faults)
 
     def kinds(self, run: orlomo.Run) -> list[str]:
-        return [kind for kind in run.events["kind"].tolist() if kind != "report"]
+        return [kind for kind in run.event_columns["kind"].tolist() if kind != "report"]
 
 
 @pytest.mark.parametrize("method", ["orlomo", "prsgdm"])
@@ -88,7 +88,7 @@ def test_a_killed_worker_is_replaced_under_a_new_id(method: str, tmp_path: Path)
     run = trial.train({30: lambda done: os.kill(trial.victim(), signal.SIGKILL)}, method)
     trial.check(run)
     assert trial.kinds(run) == ["crash", "join"]
-    lost, joined = run.events["worker"][run.events["kind"] != "report"].tolist()
+    lost, joined = run.event_columns["worker"][run.event_columns["kind"] != "report"].tolist()
     assert lost in (0, 1, 2)
     assert joined == 3
     assert [text.split(": ")[1] for text in trial.warnings] == ["killed by SIGKILL"]
@@ -124,9 +124,11 @@ def test_a_stopped_worker_is_only_late(tmp_path: Path) -> None:
     run = trial.train({30: stop, 300: lambda done: os.kill(stopped[0], signal.SIGCONT)})
     trial.check(run)
     assert trial.kinds(run) == []
-    assert run.events["delay"].max() > 200
-    late = run.events["delay"].argmax()
-    assert run.events["eta"][late] < run.events["eta"][0]  # folded in with the weight that its place deserves
+    assert run.event_columns["delay"].max() > 200
+    late = run.event_columns["delay"].argmax()
+    assert (
+        run.event_columns["eta"][late] < run.event_columns["eta"][0]
+    )  # folded in with the weight that its place deserves
 
 
 def test_a_report_that_is_not_finite_is_refused_and_computed_again(tmp_path: Path) -> None:
@@ -309,7 +311,7 @@ def test_the_number_of_workers_may_change_on_resume(tmp_path: Path) -> None:
         run = orlomo.resume(trial.folder, task=trial.task, workers=workers, warn=trial.warnings.append)
         trial.check(run)
         assert sorted(trial.kinds(run)) == (["leave"] * 2 if workers == 1 else ["join"] * 2)
-        last = run.events["worker"][-20:].tolist()
+        last = run.event_columns["worker"][-20:].tolist()
         assert set(last) <= ({0} if workers == 1 else {0, 1, 2, 3, 4})
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import orlomo
+from orlomo.report.tensorboard import TensorBoardWriter
 from small import call_cli, classification, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TensorBoard's own
@@ -30,17 +31,56 @@ def logged(folder: Path) -> Any:
 def check_logged(found: Any, run: orlomo.Run) -> None:
     for name in ("test_accuracy", "train_loss"):
         scalars = found.Scalars(f"evaluation/{name}")
-        assert [scalar.step for scalar in scalars] == run.metrics["samples"].tolist()
-        assert [scalar.value for scalar in scalars] == pytest.approx(run.metrics[name].tolist(), rel=1e-6)
-    histograms = found.Histograms("delay")
-    assert sum(one.histogram_value.num for one in histograms) == len(run.events["delay"])
-    assert max(one.histogram_value.max for one in histograms) == run.events["delay"].max()
+        assert [scalar.step for scalar in scalars] == run.metric_columns["samples"].tolist()
+        assert [scalar.value for scalar in scalars] == pytest.approx(run.metric_columns[name].tolist(), rel=1e-6)
+    counts = [int(one.histogram_value.num) for one in found.Histograms("delay")]
+    assert np.cumsum(counts).tolist() == [reports for reports in run.metric_columns["reports"].tolist() if reports]
+    delays = np.split(run.event_columns["delay"], np.cumsum(counts)[:-1])
+    assert [scalar.value for scalar in found.Scalars("delay/mean")] == pytest.approx([part.mean() for part in delays])
+    assert [scalar.value for scalar in found.Scalars("delay/max")] == [part.max() for part in delays]
 
 
 def test_tensorboard_after_the_fact(run: orlomo.Run, tmp_path: Path) -> None:
     done = call_cli("export", run.folder, "--format", "tensorboard", folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{run.folder / 'tensorboard'}\n")
     check_logged(logged(run.folder / "tensorboard"), run)
+    again = call_cli("export", run.folder, "--format", "tensorboard", folder=tmp_path)
+    assert again.returncode == 2
+    assert "holds TensorBoard's files already" in again.stderr
+
+
+def test_tensorboard_of_a_run_that_was_stopped(tmp_path: Path) -> None:
+    """What came after the last checkpoint is computed again, and is there once."""
+
+    class Stop:
+        def report(self, done: int, total: int, loss: float) -> None:
+            if done == 20:
+                raise KeyboardInterrupt
+
+        def evaluation(self, row: dict[str, Any]) -> None:
+            """Nothing."""
+
+    more = {"workers": 3, "epochs": 8, "jobs": 1, "checkpoint_seconds": 1e-6, "out": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt):
+        orlomo.train(classification(), settings("orlomo"), **more, tensorboard=True, progress=Stop())
+    for path in sorted((tmp_path / "run/checkpoints").glob("*.json"))[-1:]:
+        path.unlink()
+    run = orlomo.resume(tmp_path / "run", task=classification(), tensorboard=True)
+    check_logged(logged(run.folder / "tensorboard"), run)
+
+
+def test_a_full_disk_stops_tensorboard_and_not_the_run(run: orlomo.Run, tmp_path: Path) -> None:
+    said: list[str] = []
+    writer = TensorBoardWriter(tmp_path / "full", warn=said.append)
+
+    def full(*details: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    writer._writer.add_scalar = full
+    writer.tell(run)
+    writer.close()
+    [line] = said
+    assert "No space left on device" in line
 
 
 def test_tensorboard_while_it_runs(tmp_path: Path) -> None:
@@ -67,7 +107,7 @@ def test_parquet_and_csv_hold_the_same_numbers(run: orlomo.Run, tmp_path: Path) 
     parquet = pytest.importorskip("pyarrow.parquet")
     for kind in ("parquet", "csv"):
         assert call_cli("export", run.folder, "--format", kind, "-o", "out", folder=tmp_path).returncode == 0
-    for name, columns in (("events", run.events), ("metrics", run.metrics)):
+    for name, columns in (("events", run.event_columns), ("metrics", run.metric_columns)):
         table = parquet.read_table(tmp_path / f"out/{name}.parquet").to_pydict()
         assert list(table) == list(columns)
         for key, column in columns.items():

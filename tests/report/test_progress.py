@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +13,7 @@ from orlomo.cluster.schedule import KINDS, REPORT
 from orlomo.report import progress as module
 from orlomo.report.progress import TerminalProgress
 from orlomo.report.tally import Tally
+from terminal import shown_at_a_terminal
 
 
 def report(worker: int, start: float, finish: float, compute: float, delay: int = 0) -> dict[str, object]:
@@ -79,22 +74,8 @@ def test_a_line_every_few_seconds_where_there_is_no_terminal(
 
 @pytest.mark.parametrize("engine", ["simulated", "processes"])
 def test_the_screen_of_a_real_terminal(engine: str, tmp_path: Path) -> None:
-    primary, secondary = pty.openpty()
-    command = [sys.executable, "-m", "orlomo.cli", "train", "digits", "--workers", "3", "--local-steps", "8"]
-    command += ["--epochs", "40", "--engine", engine, "--out", str(tmp_path / "run")]
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
-    process = subprocess.Popen(command, stderr=secondary, stdout=subprocess.DEVNULL, env=environment)
-    os.close(secondary)
-    seen, until = b"", time.monotonic() + 100
-    while time.monotonic() < until:
-        if select.select([primary], [], [], 0.2)[0]:
-            try:
-                seen += os.read(primary, 65536)
-            except OSError:  # the other end is closed
-                break
-    os.close(primary)
-    assert process.wait() == 0
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    words = ("train", "digits", "--workers", 3, "--local-steps", 8, "--epochs", 40, "--engine", engine, "--out", "run")
+    text = shown_at_a_terminal(*words, folder=tmp_path)
     assert re.search(r"training .*%.*left.*loss [0-9.e-]+.*accuracy [0-9.]+%.*samples/s", text)
     assert re.search(r"worker +rounds +last delay +computing +waiting +transfer", text)
     assert re.search(r"\b2 +at work +\d+ +\d+ +\d+%", text)

@@ -26,8 +26,8 @@ def events(*rows: tuple[str, int, float, float, float]) -> Columns:
     return {**columns, "delay": np.zeros(len(rows), dtype=np.int64)}
 
 
-def drawn(table: Columns, limit: int = 4000) -> list[tuple[int, str, float, float, int]]:
-    found = bars(table, limit)
+def drawn(table: Columns, end: float = 0.0, limit: int = 4000) -> list[tuple[int, str, float, float, int]]:
+    found = bars(table, end, limit)
     rows = zip(*(column.tolist() for column in found), strict=True)
     return [(worker, STATES[state], begin, end, rounds) for worker, state, begin, end, rounds in rows]
 
@@ -56,8 +56,24 @@ def test_a_crash_is_lost_work_and_then_nobody() -> None:
         (0, "absent", 1.5, 4.0, 1),
         (0, "computing", 4.0, 6.0, 1),
     ]
-    [use] = uses(table)
+    [use] = uses(table, bars(table), 1)
     assert (use.rounds, use.computing, use.absent) == (2, 0.5, 0.5)
+
+
+def test_a_crash_without_a_return_lasts_to_the_end() -> None:
+    nan = math.nan
+    table = events(("report", 0, 0.0, 1.0, 1.0), ("crash", 1, nan, 1.5, nan), ("crash", 0, nan, 2.0, nan))
+    assert drawn(table, end=5.0) == [
+        (0, "computing", 0.0, 1.0, 1),
+        (0, "lost work", 1.0, 2.0, 1),
+        (0, "absent", 2.0, 5.0, 1),
+        (1, "lost work", 0.0, 1.5, 1),
+        (1, "absent", 1.5, 5.0, 1),
+    ]
+    found = uses(table, bars(table, 5.0), 3)
+    assert [(use.worker, use.rounds, use.absent) for use in found[:2]] == [(0, 1, 0.8), (1, 0, 1.0)]
+    assert (found[2].rounds, math.isnan(found[2].computing)) == (0, True)
+    assert drawn(table)[-1] == (1, "lost work", 0.0, 1.5, 1)  # where nobody comes back, a row ends with its crash
 
 
 @given(st.integers(1, 400), st.integers(1, 6), st.integers(3, 60), st.integers(0, 2**32 - 1))
@@ -71,7 +87,7 @@ def test_merging_keeps_every_workers_sums(reports: int, workers: int, limit: int
         clock[worker] = start + compute + float(source.choice([0.0, 0.1]))
         rows.append(("report", worker, start, clock[worker], compute))
     table = events(*rows)
-    fine, coarse = bars(table, limit=10 * reports + 10), bars(table, limit)
+    fine, coarse = bars(table, limit=10 * reports + 10), bars(table, limit=limit)
     for worker in clock:
         for state in (COMPUTING, TRANSFER, WAITING, LOST, ABSENT):
             sums = [
@@ -130,20 +146,20 @@ def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
     run = orlomo.train(
         classification(), settings("orlomo"), workers=4, epochs=20, cluster=cluster, jobs=1, out=tmp_path / "run"
     )
-    reported = run.events["kind"] == "report"
-    behind = newest_groups(run.events, 4) - run.events["group"][reported]
+    reported = run.event_columns["kind"] == "report"
+    behind = newest_groups(run.event_columns, 4) - run.event_columns["group"][reported]
     ledger = run.config.method.server(classification().initial_params(0), 4, classification().size).ledger
     ledger.start(4)
     expected = []
-    for kind, worker in zip(run.events["kind"].tolist(), run.events["worker"].tolist(), strict=True):
+    for kind, worker in zip(run.event_columns["kind"].tolist(), run.event_columns["worker"].tolist(), strict=True):
         if kind == "report":
             expected.append(ledger.receive(worker, 1).fold.behind)
         else:
             (ledger.join if kind in ("join", "return") else ledger.leave)(worker)
     assert behind.tolist() == expected
     told = story(run, "run", [])
-    weights = run.events["eta"][reported] * run.config.method.momentum**behind
+    weights = run.event_columns["eta"][reported] * run.config.method.momentum**behind
     assert told["groups"]["weight"] == pytest.approx(weights, rel=1e-6)
     if not faults:  # the paper's formula: ceil(t/K) - ceil(ite/K)
-        t, index = run.events["iteration"][reported], run.events["index"][reported]
+        t, index = run.event_columns["iteration"][reported], run.event_columns["index"][reported]
         assert (behind == np.ceil(t / 4) - np.ceil(index / 4)).all()

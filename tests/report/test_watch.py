@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import orlomo
-from orlomo.report.watch import Watch
+from browser import served
+from orlomo.report.watch import Follower, Watch
 from small import classification, settings
 
 
@@ -25,12 +28,8 @@ def run(tmp_path: Path) -> orlomo.Run:
 
 @pytest.fixture
 def watch(run: orlomo.Run) -> Iterator[Watch]:
-    with Watch(run.folder) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with served(run.folder) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def ask(watch: Watch, path: str, host: str | None = None, verb: str = "GET") -> tuple[int, dict[str, str], bytes]:
@@ -85,18 +84,82 @@ def test_it_writes_nothing_and_follows(watch: Watch, run: orlomo.Run) -> None:
     assert second["runs"][0]["facts"]["reports"] == first["runs"][0]["facts"]["reports"] - 5
 
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from orlomo.records.run import lock
+held = lock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_whether_a_run_is_running_changes_without_its_files(watch: Watch, run: orlomo.Run) -> None:
+    (run.folder / "model.safetensors").unlink()  # so that it is not finished
+
+    def state() -> str:
+        found: str = json.loads(ask(watch, "/data")[2])["runs"][0]["state"]
+        return found
+
+    assert state() == "stopped"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(run.folder)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"held\n"
+            assert state() == "running"
+        finally:
+            process.kill()
+    assert state() == "stopped"
+
+
+def test_a_folder_that_is_gone_is_said_and_a_closed_tab_is_not(
+    watch: Watch, run: orlomo.Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", watch.server_port)) as link:
+            name = f"127.0.0.1:{watch.server_port}"
+            link.send(f"GET / HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # away, with a reset
+    shutil.rmtree(run.folder)
+    status, _, content = ask(watch, "/data")
+    assert status == 404
+    assert content == f"{run.folder} is not a run: there is no config.toml in it\n".encode()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_large_run_is_not_read_all_the_time(run: orlomo.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("orlomo.report.watch.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("orlomo.report.watch.is_being_written", lambda folder: True)
+
+    def slowly(runs: list[orlomo.Run]) -> dict[str, object]:
+        now[0] += 2.0
+        return {"read": now[0]}
+
+    monkeypatch.setattr("orlomo.report.watch.told_of", slowly)
+    follower, read = Follower(run.folder), set()
+    while now[0] < 220:
+        (run.folder / "events.csv").touch()
+        read.add(follower.read())
+        now[0] += 1.0
+    assert len(read) == 10
+
+
 def test_the_command_tells_its_address_and_ends_by_ctrl_c(run: orlomo.Run) -> None:
     command = [sys.executable, "-m", "orlomo.cli", "watch", str(run.folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("http://127.0.0.1:")
-    port = int(line.split(":")[2].split("/")[0])
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    link.request("GET", "/data")
-    assert link.getresponse().status == 200
-    link.close()
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("http://127.0.0.1:")
+        port = int(line.split(":")[2].split("/")[0])
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        link.request("GET", "/data")
+        assert link.getresponse().status == 200
+        link.close()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert errors == ""

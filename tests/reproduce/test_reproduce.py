@@ -42,7 +42,7 @@ def test_a_scaled_table_beside_the_papers(tmp_path: Path) -> None:
     for seed in (0, 1):
         run = orlomo.load(folder / f"digits-uneven-K2-S2/orlomo-lr0.05-seed{seed}")
         assert run.finished
-        accuracies.append(100 * run.metrics["test_accuracy"][-1])
+        accuracies.append(100 * run.metric_columns["test_accuracy"][-1])
     assert float(lines["orlomo"]["accuracy"]) == pytest.approx(np.mean(accuracies))
     assert float(lines["orlomo"]["accuracy_spread"]) == pytest.approx(np.std(accuracies, ddof=1))
     assert float(lines["orlomo"]["speed_up"]) > 1.2
@@ -199,7 +199,7 @@ def test_equal_time_is_seed_by_seed(tmp_path: Path) -> None:
     call_cli("reproduce", "./tiny.toml", "--scale", "1/4", "--rows", "uneven", folder=tmp_path)
     lines = {line["method"]: line for line in rows_of(tmp_path / "runs/reproduce/tiny/scale-1-4/table-uneven.csv")}
     ends = [
-        float(orlomo.load(path).metrics["virtual_seconds"][-1])
+        float(orlomo.load(path).metric_columns["virtual_seconds"][-1])
         for path in tmp_path.glob("runs/reproduce/tiny/scale-1-4/*/orlomo-*")
     ]
     assert len(set(ends)) == 2

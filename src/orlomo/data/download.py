@@ -143,7 +143,7 @@ class _Transfer:
     def _version(self) -> str | None:
         """What If-Range takes for the file that we have the beginning of."""
         try:
-            told = json.loads(self.note.read_text())
+            told = json.loads(self.note.read_text("utf-8"))
             return str(told["version"]) if told["url"] == self.remote.url and told["version"] else None
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -81,7 +81,7 @@ def find(dataset: DataSet, root: Path | None = None) -> Stored | None:
         return None
     stored = Stored(dataset, folder, dataset.counts, dataset.classes, {}, "")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        told = json.loads((folder / MANIFEST).read_text())
+        told = json.loads((folder / MANIFEST).read_text("utf-8"))
         counts = dataset.counts if dataset.official else {split: int(told[f"{split}_images"]) for split in SPLITS}
         sha256 = {split: str(told["sha256"][split]) for split in SPLITS}
         stored = Stored(dataset, folder, counts, int(told["classes"]), sha256, str(told["source"]))

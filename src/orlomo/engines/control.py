@@ -48,7 +48,7 @@ class Control:
                 self._answer(path, handle)
 
     def _answer(self, path: Path, handle: Handler) -> None:
-        text = path.read_text()
+        text = path.read_text("utf-8")
         path.unlink()
         try:
             answer = {"result": handle(json.loads(text))}
@@ -81,7 +81,7 @@ def ask(folder: Path, request: Request) -> Any:
             path.unlink(missing_ok=True)
             raise RunFolderError(f"{folder} does not answer: has it come to its end?")
         time.sleep(0.05)
-    answer = json.loads(answered.read_text())
+    answer = json.loads(answered.read_text("utf-8"))
     answered.unlink()
     if "error" in answer:
         raise OrlomoError(answer["error"])

@@ -45,13 +45,13 @@ def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None)
     saved = run.checkpoint
     if saved is None:
         raise RunFolderError(f"{run.folder} has no checkpoint yet: there is nothing to compare a replay with")
-    events = run.events
+    events = run.event_columns
     if len(events["kind"]) < saved.position:
         raise RunFolderError(
             f"{run.folder}/events.csv has {len(events['kind'])} events, the checkpoint {saved.position}: "
             "the trace is cut off"
         )
-    recorder = _Comparison(events, run.metrics)
+    recorder = _Comparison(events, run.metric_columns)
     schedule = trace_of(events, saved.position)
     execution = Execution(run.config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
     recorder.execution = execution

@@ -6,6 +6,7 @@ sha256 and carries its own. It exists when the JSON file does.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -33,7 +34,7 @@ class Checkpoint:
     values: dict[str, Any]
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make a temporary file, then put it in place: readers see the old file or the new, never half."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -97,10 +98,7 @@ def load(folder: Path, position: int) -> Checkpoint:
     """One checkpoint, its checksums verified."""
     path = folder / f"{position:09d}.json"
     try:
-        content = json.loads(path.read_text())
-        seal = content.pop("sha256")
-        if seal != _seal(content):
-            raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
+        content = _read(path)
         tensors = path.with_suffix(".safetensors")
         if _sha256(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
@@ -110,8 +108,24 @@ def load(folder: Path, position: int) -> Checkpoint:
         raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
 
 
+def finished(folder: Path) -> bool:
+    """Whether the newest checkpoint says that its run has come to its end; the tensors are not looked at."""
+    for position in positions(folder)[-1:]:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunFolderError):
+            return bool(_read(folder / f"{position:09d}.json")["values"]["finished"])
+    return False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON file of a checkpoint, its checksum verified."""
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    if content.pop("sha256") != _seal(content):
+        raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
+    return content
+
+
 def write_text(path: Path, text: str) -> None:
-    path.write_text(text)
+    path.write_text(text, "utf-8")
 
 
 def _seal(content: dict[str, Any]) -> str:

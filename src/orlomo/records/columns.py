@@ -76,9 +76,9 @@ def read_columns(path: Path) -> Columns:
     Whole numbers become int64, numbers float64 (an empty field is NaN), anything else text.
     """
     try:
-        text = path.read_text()
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunFolderError(f"cannot read {path}: {getattr(error, 'strerror', 'it is no text')}") from None
     header, end, body = text[: text.rfind("\n") + 1].partition("\n")
     if not end:
         raise RunFolderError(f"{path} is empty: not even its header was written")
@@ -86,7 +86,19 @@ def read_columns(path: Path) -> Columns:
     if body.count("\n") > MANY:
         with contextlib.suppress(ValueError):
             return _read_many(names, body)
-    return _read(names, body.splitlines())
+    try:
+        return _read(names, body.splitlines())
+    except (OverflowError, csv.Error) as error:
+        raise RunFolderError(f"{path} is damaged: {error}") from None
+
+
+def frame(columns: Columns) -> Any:
+    """A pandas frame of copies where pandas is installed, else the columns themselves."""
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    return pandas.DataFrame(columns)
 
 
 def _read(names: list[str], lines: list[str]) -> Columns:

@@ -33,7 +33,7 @@ from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import Checkpoint, write_atomically
-from orlomo.records.columns import Columns, TableWriter, read_columns
+from orlomo.records.columns import Columns, TableWriter, frame, read_columns
 
 try:
     import fcntl
@@ -63,6 +63,8 @@ CHECKPOINT_SHARE = 0.05
 
 _ours: weakref.WeakValueDictionary[str, IO[bytes]] = weakref.WeakValueDictionary()
 """The locks that this process holds, by folder."""
+
+LINUX = sys.platform == "linux"
 
 FLOCK = struct.Struct("hhqqi")
 """Linux's struct flock."""
@@ -101,10 +103,18 @@ class Run:
         return done and (self.folder / "model.safetensors").is_file()
 
     @property
+    def state(self) -> str:
+        """`running`, `finished` or `stopped`, by a look at the folder: nothing large is read or verified."""
+        if is_being_written(self.folder):
+            return "running"
+        done = checkpoints.finished(self.folder / "checkpoints") and (self.folder / "model.safetensors").is_file()
+        return "finished" if done else "stopped"
+
+    @property
     def unsaved(self) -> Columns:
         """The events after the newest checkpoint, which a resume computes again."""
         position = 0 if self.checkpoint is None else self.checkpoint.position
-        return {name: column[position:] for name, column in self.events.items()}
+        return {name: column[position:] for name, column in self.event_columns.items()}
 
     @property
     def params(self) -> Tensor:
@@ -114,14 +124,24 @@ class Run:
         return self.checkpoint.tensors["server.params"]
 
     @cached_property
-    def events(self) -> Columns:
-        """The trace, columns by name."""
+    def event_columns(self) -> Columns:
+        """The trace, numpy arrays by name."""
         return read_columns(self.folder / "events.csv")
 
     @cached_property
-    def metrics(self) -> Columns:
-        """The evaluations, columns by name."""
+    def metric_columns(self) -> Columns:
+        """The evaluations, numpy arrays by name."""
         return read_columns(self.folder / "metrics.csv")
+
+    @property
+    def events(self) -> Any:
+        """The trace: a pandas frame where pandas is installed, else numpy arrays by name."""
+        return frame(self.event_columns)
+
+    @property
+    def metrics(self) -> Any:
+        """The evaluations: a pandas frame where pandas is installed, else numpy arrays by name."""
+        return frame(self.metric_columns)
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"
@@ -262,18 +282,18 @@ def lock(folder: Path) -> IO[bytes]:
 
 def is_being_written(folder: Path) -> bool:
     """Whether a process holds the run. On Linux this only asks: nothing is written, nobody kept from taking it."""
-    if sys.platform != "linux":  # elsewhere one must try
-        try:
-            lock(folder).close()
-        except RunFolderError:
-            return (folder / ".lock").exists()
-        return False
     own = _ours.get(str(folder.resolve()))
     if own is not None and not own.closed:
         return True  # and to open and close the file again would let the lock go
     try:
-        with (folder / ".lock").open("rb") as file:
-            answer = fcntl.fcntl(file, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-    except OSError:
+        with (folder / ".lock").open("rb" if LINUX else "r+b") as file:
+            if LINUX:
+                answer = fcntl.fcntl(file, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+                return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+            elif fcntl is not None:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # elsewhere one must try
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no such file, or no right to it
         return False
-    return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+    return False

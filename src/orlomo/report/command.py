@@ -32,13 +32,14 @@ def add(commands: Any) -> None:
 def _report(options: argparse.Namespace) -> int:
     from orlomo.report.page import write_report
 
-    for note in write_report(options.folders, options.out):
+    told = write_report(options.folders, options.out)
+    for note in told["notes"]:
         print(f"orlomo: note: {note}", file=sys.stderr)
     print(options.out)
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
-        for path in write_figures(options.folders, options.figures):
+        for path in write_figures(told["runs"], options.figures):
             print(path)
     return 0
 
@@ -53,10 +54,11 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from orlomo.report.watch import Watch
+    from orlomo.report.watch import Follower, Watch
 
+    follower = Follower(options.folder)
     try:
-        server = Watch(options.folder, options.port)
+        server = Watch(follower, options.port)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on port {options.port}: {error}; choose another --port") from None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

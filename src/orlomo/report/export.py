@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.records.checkpoint import write_atomically
 from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 
@@ -23,9 +25,9 @@ def _csv(run: Run, place: Path) -> list[Path]:
     """The tables as they are, without a last line that was cut off."""
     paths = []
     for name in ("events", "metrics"):
-        content = (run.folder / f"{name}.csv").read_bytes()
+        content = (run.folder / f"{name}.csv").read_bytes().rpartition(b"\n")
         path = place / f"{name}.csv"
-        path.write_bytes(content[: content.rfind(b"\n") + 1])
+        write_atomically(path, functools.partial(Path.write_bytes, data=content[0] + content[1]))
         paths.append(path)
     return paths
 
@@ -36,7 +38,7 @@ def _parquet(run: Run, place: Path) -> list[Path]:
         from pyarrow import parquet
     except ImportError:
         raise ConfigError("Parquet needs pyarrow: pip install 'orlomo[parquet]'") from None
-    tables: dict[str, Columns] = {"events": run.events, "metrics": run.metrics}
+    tables: dict[str, Columns] = {"events": run.event_columns, "metrics": run.metric_columns}
     paths = []
     for name, columns in tables.items():
         path = place / f"{name}.parquet"
@@ -46,9 +48,13 @@ def _parquet(run: Run, place: Path) -> list[Path]:
 
 
 def _tensorboard(run: Run, place: Path) -> list[Path]:
-    from orlomo.report import tensorboard
+    from orlomo.report.tensorboard import TensorBoardWriter, writes_in
 
-    tensorboard.export(run, place)
+    there = f"{place} holds TensorBoard's files already, and TensorBoard would show all of them as one run"
+    require(not writes_in(place), f"{there}: choose another folder with -o")
+    writer = TensorBoardWriter(place)
+    writer.tell(run)
+    writer.close()
     return [place]
 
 

@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from orlomo.records.run import Run
-from orlomo.report.page import told_of
-from orlomo.report.plot import COLOURS, figure_files, new_figure
+from orlomo.report.plot import STATE_COLOURS, colour_of, figure_files, new_figure
 
-STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "none"}
 DASHES = ("solid", "dashed", "dotted", "dashdot")
+LABELS = {
+    "test_accuracy": "test accuracy (%)",
+    "train_loss": "training loss",
+    "loss": "loss of each report",
+    "delay": "delay",
+    "eta": "η",
+}
 
 Story = dict[str, Any]
 
 
-def write_figures(folders: Sequence[Path], place: Path) -> list[Path]:
-    """All charts of these runs, in files named after chart and run."""
-    stories = told_of([Run(folder) for folder in folders])["runs"]
+def write_figures(stories: list[Story], place: Path) -> list[Path]:
+    """All charts of these runs (see story.py), in files named after chart and run."""
     place.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, column in (("accuracy", "test_accuracy"), ("loss", "train_loss")):
         for against in ("seconds", "samples"):
             if any(column in story["curves"] for story in stories):
                 figure, axes = new_figure(1, 1, (7, 4.2))
-                _curves(axes, stories, column, against)
+                draw_curves(axes, stories, column, against)
                 paths += figure_files(figure, place / f"{name}-{against}")
     charts: dict[str, Callable[[Any, Story], None]] = {
         "timeline": _timeline,
-        "delays": _delays,
-        "delay": lambda axes, story: _dots(axes, story, "delay", "delay"),
-        "eta": lambda axes, story: _dots(axes, story, "eta", "η"),
+        "delays": draw_delays,
+        "loss": lambda axes, story: draw_dots(axes, story, "loss"),
+        "delay": lambda axes, story: draw_dots(axes, story, "delay"),
+        "eta": lambda axes, story: draw_dots(axes, story, "eta"),
         "groups": _groups,
     }
     for story in stories:
+        left_out = {"loss"} if "train_loss" in story["curves"] else set()
+        left_out |= set() if story["groups"] else {"groups"}
         for name, draw in charts.items():
-            if story["facts"]["reports"] and (name != "groups" or story["groups"]):
+            if story["facts"]["reports"] and name not in left_out:
                 tall = 1.5 + 0.22 * len(story["uses"]) if name == "timeline" else 4.2
                 figure, axes = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
                 draw(axes, story)
@@ -47,7 +53,8 @@ def write_figures(folders: Sequence[Path], place: Path) -> list[Path]:
     return paths
 
 
-def _curves(axes: Any, stories: list[Story], column: str, against: str) -> None:
+def draw_curves(axes: Any, stories: list[Story], column: str, against: str) -> None:
+    """Accuracy or loss of runs against `seconds`, `samples` or `epoch`; a legend where there is more than one."""
     scale = 100.0 if column == "test_accuracy" else 1.0
     seen: dict[str, int] = {}
     for story in stories:
@@ -55,56 +62,63 @@ def _curves(axes: Any, stories: list[Story], column: str, against: str) -> None:
             continue
         number = seen[story["method"]] = seen.get(story["method"], -1) + 1
         values = scale * np.array(curve["value"], dtype=float)
-        style = {"color": COLOURS.get(story["method"]), "linestyle": DASHES[number % len(DASHES)]}
+        style = {"color": colour_of(story["method"]), "linestyle": DASHES[number % len(DASHES)]}
         axes.plot(curve[against], values, label=story["name"], linewidth=1.6, **style)
-    label = "test accuracy (%)" if column == "test_accuracy" else "training loss"
     if column != "test_accuracy":
         axes.set_yscale("log")
     clocks = {story["clock"] for story in stories}
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
-    axes.set(xlabel=clock if against == "seconds" else against, ylabel=label)
+    axes.set(xlabel=clock if against == "seconds" else against, ylabel=LABELS[column])
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    if len(stories) > 1:
+        axes.legend(frameon=False)
+
+
+def draw_delays(axes: Any, story: Story) -> None:
+    """How often there was which delay."""
+    counted = story["delays"]
+    axes.bar(counted["left"], counted["count"], counted["width"], align="edge", color=colour_of(story["method"]))
+    axes.set(xlabel="delay (reports)", ylabel="reports")
+    axes.grid(alpha=0.25, axis="y")
 
 
 def _timeline(axes: Any, story: Story) -> None:
     bars = {name: np.array(column) for name, column in story["timeline"].items()}
-    colours = {"computing": COLOURS.get(story["method"]), **STATE_COLOURS}
     for code, state in enumerate(story["timeline"]["states"]):
         own = bars["state"] == code
         if own.any():
-            more = (
-                {"hatch": "///", "edgecolor": "#d62728", "linewidth": 0.5} if state in ("lost work", "absent") else {}
-            )
+            colour = STATE_COLOURS.get(state, colour_of(story["method"]))
+            more: dict[str, Any] = {"color": colour}
+            if state in ("lost work", "absent"):
+                more = {"hatch": "///", "edgecolor": colour, "linewidth": 0.5}
+                more["facecolor"] = "none" if state == "absent" else colour
             widths = bars["end"][own] - bars["begin"][own]
-            axes.barh(bars["worker"][own], widths, 0.8, bars["begin"][own], label=state, color=colours[state], **more)
+            axes.barh(bars["worker"][own], widths, 0.8, bars["begin"][own], label=state, **more)
     axes.invert_yaxis()
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=story["clock"], ylabel="worker")
     axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
 
 
-def _delays(axes: Any, story: Story) -> None:
-    counted = story["delays"]
-    axes.bar(counted["left"], counted["count"], counted["width"], align="edge", color=COLOURS.get(story["method"]))
-    axes.set(xlabel="delay (reports)", ylabel="reports")
-    axes.grid(alpha=0.25, axis="y")
-
-
-def _dots(axes: Any, story: Story, column: str, label: str) -> None:
+def draw_dots(axes: Any, story: Story, column: str) -> None:
+    """A dot a report: its `delay`, `eta` or `loss` against time."""
     dots = story[column]
-    axes.plot(dots["finish"], dots[column], ".", markersize=3, alpha=0.6, color=COLOURS.get(story["method"]))
-    axes.set(xlabel=story["clock"], ylabel=label, ylim=(0, None))
+    values = np.array(dots[column], dtype=float)
+    axes.plot(dots["finish"], values, ".", markersize=3, alpha=0.6, color=colour_of(story["method"]))
+    axes.set(xlabel=story["clock"], ylabel=LABELS[column])
+    if column == "loss":
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, None)
     axes.grid(alpha=0.25)
 
 
 def _groups(axes: Any, story: Story) -> None:
-    groups = {name: np.array(column) for name, column in story["groups"].items()}
-    first, last = story["groups"]["shown"]
-    shown = groups["group"] + groups["behind"] >= first
-    drawn = axes.scatter(
-        groups["iteration"][shown], groups["group"][shown], c=groups["weight"][shown], cmap="cividis_r"
-    )
-    axes.set(xlabel="iteration", ylabel="group", ylim=(first - 0.7, last + 0.7))
+    groups = {name: np.array(column) for name, column in story["groups"].items() if name != "shown"}
+    begin, end = story["groups"]["shown"]["iteration"]
+    lowest, highest = story["groups"]["shown"]["group"]
+    own = (groups["iteration"] >= begin) & (groups["iteration"] <= end)
+    drawn = axes.scatter(groups["iteration"][own], groups["group"][own], c=groups["weight"][own], cmap="cividis_r")
+    axes.set(xlabel="iteration", ylabel="group", xlim=(begin - 1, end + 1), ylim=(lowest - 0.7, highest + 0.7))
     axes.figure.colorbar(drawn, label="weight in the momentum")
     axes.grid(alpha=0.25)

@@ -6,17 +6,14 @@ import html
 import io
 from typing import Any
 
-import numpy as np
-
 from orlomo.records.run import Run
-from orlomo.report.plot import COLOURS, new_figure
+from orlomo.report.figures import draw_curves, draw_delays, draw_dots
+from orlomo.report.plot import new_figure, save_figure
 from orlomo.report.story import story
-
-CURVES = {"test_accuracy": "test accuracy (%)", "train_loss": "training loss"}
 
 
 def html_of(run: Run) -> str:
-    """A heading, a line of numbers and three small charts, as HTML that needs nothing else."""
+    """A heading, a line of numbers and a few small charts, as HTML that needs nothing else."""
     notes: list[str] = []
     told = story(run, run.folder.name, notes)
     title = f"{told['name']}: {told['method']} on {told['task']}, {told['workers']} workers, {told['state']}"
@@ -33,23 +30,15 @@ def html_of(run: Run) -> str:
 
 
 def _charts(told: dict[str, Any]) -> str:
-    figure, panels = new_figure(1, 3, (11, 2.6))
-    colour = COLOURS.get(told["method"])
-    for axes, name, label in zip(panels, CURVES, CURVES.values(), strict=False):
-        if (curve := told["curves"].get(name)) is not None:
-            scale = 100.0 if name == "test_accuracy" else 1.0
-            axes.plot(curve["seconds"], scale * np.array(curve["value"], dtype=float), color=colour)
-        if name == "train_loss":
-            axes.set_yscale("log")
-        axes.set(xlabel=told["clock"], ylabel=label)
-        axes.grid(alpha=0.25)
-    counted = told["delays"]
-    panels[2].bar(counted["left"], counted["count"], counted["width"], align="edge", color=colour)
-    panels[2].set(xlabel="delay (reports)", ylabel="reports")
+    names = list(told["curves"]) or ["loss"]
+    figure, panels = new_figure(1, len(names) + 1, (3.7 * (len(names) + 1), 2.6))
+    for axes, name in zip(panels, names, strict=False):
+        if name == "loss":  # no evaluation yet
+            draw_dots(axes, told, name)
+        else:
+            draw_curves(axes, [told], name, "seconds")
+    draw_delays(panels[-1], told)
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    from matplotlib import pyplot
-
-    pyplot.close(figure)
+    save_figure(figure, text, "svg")
     drawn = text.getvalue()
     return drawn[drawn.index("<svg") :]

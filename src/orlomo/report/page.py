@@ -9,33 +9,43 @@ from pathlib import Path
 from typing import Any
 
 from orlomo import __version__, config
-from orlomo.errors import RunFolderError
+from orlomo.errors import OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
-from orlomo.report.plot import COLOURS
+from orlomo.report.plot import COLOURS, OTHER, STATE_COLOURS
 from orlomo.report.story import differences, story
 
 WEB = Path(__file__).parent / "web"
 
 
-def write_report(folders: Sequence[Path], path: Path) -> list[str]:
-    """Write the page of these runs; what could not be shown."""
-    runs = [Run(folder) for folder in folders]
-    told = told_of(runs)
+def write_report(folders: Sequence[Path], path: Path) -> dict[str, Any]:
+    """Write the page of those of these folders that are runs; what it draws, and notes on what could not be shown."""
+    runs, notes = [], []
+    for folder in folders:
+        try:
+            runs.append(Run(folder))
+        except OrlomoError as error:
+            if len(folders) == 1:
+                raise
+            notes.append(f"{error}; it is left out.")
+    if not runs:
+        raise RunFolderError(f"there is no run among these {len(folders)} folders: {notes[0]}")
+    told = told_of(runs, notes)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: write_text(temporary, page_of(told)))
-    notes: list[str] = told["notes"]
-    return notes
+    return told
 
 
-def told_of(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the page draws."""
-    notes: list[str] = []
+def told_of(runs: Sequence[Run], notes: Sequence[str] = ()) -> dict[str, Any]:
+    """What the page draws, with these notes and what could not be shown."""
+    notes = list(notes)
     names = _names([run.folder for run in runs])
     stories = [story(run, name, notes) for run, name in zip(runs, names, strict=True)]
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]
-    return {"title": title, "notes": notes, "colours": COLOURS, "runs": stories, "differences": differences(tables)}
+    colours = {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS}
+    return {"title": title, "notes": notes, "colours": colours, "runs": stories, "differences": differences(tables)}
 
 
 def page_of(told: dict[str, Any], connect: str = "'none'") -> str:
@@ -44,12 +54,12 @@ def page_of(told: dict[str, Any], connect: str = "'none'") -> str:
         "title": html.escape(str(told.get("title", "orlomo"))),
         "version": __version__,
         "connect": connect,
-        "style": (WEB / "page.css").read_text(),
-        "plotly": (WEB / "plotly-basic.min.js").read_text(),
+        "style": (WEB / "page.css").read_text("utf-8"),
+        "plotly": (WEB / "plotly-basic.min.js").read_text("utf-8"),
         "data": json.dumps(told, allow_nan=False).replace("<", "\\u003c"),  # nothing in it ends the script
-        "script": (WEB / "page.js").read_text(),
+        "script": (WEB / "page.js").read_text("utf-8"),
     }
-    before, *rest = (WEB / "page.html").read_text().split("{{")
+    before, *rest = (WEB / "page.html").read_text("utf-8").split("{{")
     pieces = [before]
     for piece in rest:
         name, _, text = piece.partition("}}")

@@ -20,6 +20,10 @@ COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
     "local-sgd": "#000000",
     "msgd": "#999999",
 }
+OTHER = "#7f7f7f"
+STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
+"""In a timeline; computing has the method's own, and absent only the outline."""
+
 POINTS = 400
 
 
@@ -31,7 +35,7 @@ def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[
     first = next((run for group in runs.values() for run in group), None)
     if first is None:
         return []
-    by_accuracy = not np.isnan(first.metrics["test_accuracy"].astype(float)).all()
+    by_accuracy = not np.isnan(first.metric_columns["test_accuracy"].astype(float)).all()
     column, label = ("test_accuracy", "test accuracy (%)") if by_accuracy else ("train_loss", "training loss")
     figure, axes = new_figure(1, 1, (7, 4.2))
     draw_runs(axes, runs, column, "virtual_seconds")
@@ -46,13 +50,10 @@ def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[
 
 def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Any, Any]:
     """A figure and its panels."""
-    import matplotlib  # slow to import
+    from matplotlib.figure import Figure  # slow to import; and not pyplot, which is the user's own
 
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "orlomo"  # the same plot gives the same file
-    from matplotlib import pyplot
-
-    return pyplot.subplots(rows, columns, figsize=inches, layout="constrained")
+    figure = Figure(figsize=inches, layout="constrained")
+    return figure, figure.subplots(rows, columns)
 
 
 def draw_runs(axes: Any, runs: dict[str, list[Run]], column: str, against: str) -> None:
@@ -61,7 +62,7 @@ def draw_runs(axes: Any, runs: dict[str, list[Run]], column: str, against: str) 
         if not group:
             continue
         places, curves = _curves(group, column, against, 100.0 if column == "test_accuracy" else 1.0)
-        colour = COLOURS.get(name)
+        colour = colour_of(name)
         axes.plot(places, curves.mean(axis=0), label=name, color=colour, linewidth=1.8)
         axes.fill_between(places, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
         axes.plot(places[-1], curves[:, -1].mean(), "o", color=colour, markersize=5)
@@ -70,20 +71,33 @@ def draw_runs(axes: Any, runs: dict[str, list[Run]], column: str, against: str) 
 
 def figure_files(figure: Any, path: Path) -> list[Path]:
     """Write a figure as PNG and SVG; `path` is without an ending."""
-    from matplotlib import pyplot
-
     paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "svg")]
     for place in paths:
-        figure.savefig(place, dpi=150, metadata={"Date": None} if place.suffix == ".svg" else None)
-    pyplot.close(figure)
+        save_figure(figure, place, place.suffix[1:])
     return paths
+
+
+def save_figure(figure: Any, place: Any, kind: str) -> None:
+    """Write a figure to a file, or to something like one; the same plot gives the same bytes."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "orlomo"}):
+        figure.savefig(place, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+
+
+def colour_of(method: str) -> str:
+    """A method's colour; grey for one that is not ours."""
+    return COLOURS.get(method, OTHER)
 
 
 def _curves(
     group: list[Run], column: str, against: str, scale: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The runs' curves on one grid, up to where the shortest ends."""
-    end = min(float(run.metrics[against][-1]) for run in group)
+    end = min(float(run.metric_columns[against][-1]) for run in group)
     places = np.linspace(0.0, end, POINTS)
-    curves = [np.interp(places, run.metrics[against], scale * run.metrics[column].astype(float)) for run in group]
+    curves = [
+        np.interp(places, run.metric_columns[against], scale * run.metric_columns[column].astype(float))
+        for run in group
+    ]
     return places, np.stack(curves)

@@ -16,29 +16,42 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.columns import Columns
-from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run, is_being_written
+from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run
+from orlomo.report.summary import without_nan
 from orlomo.report.thin import thin
 from orlomo.report.timeline import STATES, bars, uses
 
-CURVES = ("test_accuracy", "test_loss", "train_loss")
+CURVES = ("test_accuracy", "train_loss")
 GROUPS_SHOWN = 12
+DOTS_SHOWN = 1000
+"""Of these groups, at first, at most so many reports."""
+
+DISPENSABLE = ("loss", "learning_rate", "test_loss", "params_checksum")
+"""Columns without which all the rest can be shown."""
+
+WORDS = ("kind", "params_checksum")
+"""Columns that are no numbers."""
+
+RANGED = ("iteration", "group")
 BINS = 60
 
 
 def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
     """All that is shown of a run; what cannot be is noted."""
     config = run.config
-    events = _read(name, notes, EVENT_NAMES, lambda: run.events)
-    metrics = _read(name, notes, METRIC_NAMES, lambda: run.metrics)
+    events = _read(name, notes, EVENT_NAMES, lambda: run.event_columns)
+    metrics = _read(name, notes, METRIC_NAMES, lambda: run.metric_columns)
     reports = _only(events, events["kind"] == "report")
     simulated = config.engine == "simulated"
+    end = float(reports["finish"][-1]) if simulated and len(reports["finish"]) else 0.0  # real ones never come back
+    drawn = bars(events, end)
     return {
         "name": name,
         "method": config.method.name,
         "task": config.task,
         "engine": config.engine,
         "clock": "virtual seconds" if simulated else "seconds",
-        "state": state_of(run),
+        "state": run.state,
         "workers": config.workers,
         "facts": _facts(config, reports, metrics),
         "curves": _curves(metrics),
@@ -47,20 +60,10 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
         "delays": histogram(reports["delay"]),
         "eta": _thinned(reports, "eta", ("finish", "iteration", "delay", "eta")),
         "groups": _groups(config, events),
-        "timeline": _timeline(events),
-        "uses": [_plain(use._asdict()) for use in uses(events)],
+        "timeline": {"states": list(STATES), **{name: numbers(column) for name, column in drawn._asdict().items()}},
+        "uses": [without_nan(use._asdict()) for use in uses(events, drawn, config.workers)],
         "config": configuration.write(config),
     }
-
-
-def state_of(run: Run) -> str:
-    """Where a run stands."""
-    if is_being_written(run.folder):
-        return "running"
-    try:
-        return "finished" if run.finished else "stopped"
-    except RunFolderError:  # its checkpoint does not belong to it
-        return "damaged"
 
 
 def newest_groups(events: Columns, workers: int) -> NDArray[np.int64]:
@@ -107,30 +110,32 @@ def _read(name: str, notes: list[str], names: Sequence[str], read: Callable[[], 
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         found = {}
-    if missing := [column for column in names if column not in found]:
-        if found:
-            notes.append(f"{name}: no column {missing[0]}.")
-        found = {column: np.zeros(0) for column in names}
-    return found
+    rows = len(next(iter(found.values()), ()))
+    for column in names:
+        if column not in found and column in DISPENSABLE:
+            found[column] = np.full(rows, np.nan)
+        elif rows and (column not in found or (found[column].dtype == object and column not in WORDS)):
+            notes.append(f"{name}: there is no {column}, or it is no number.")
+            found, rows = {}, 0
+    return found if rows else {column: np.zeros(0) for column in names}
 
 
 def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, Any]:
     """The few numbers that a person wants first."""
     delays, last = reports["delay"], {name: column[-1:] for name, column in metrics.items()}
     seconds = float(reports["finish"][-1]) if len(delays) else math.nan
-    best = metrics["test_accuracy"].astype(float) if len(metrics["test_accuracy"]) else np.array([math.nan])
     facts = {
         "reports": len(delays),
         "epochs": float(last["epoch"][0]) if len(last["epoch"]) else math.nan,
         "wanted_epochs": config.epochs,
-        "test_accuracy": float(best[-1]),
+        "test_accuracy": float(last["test_accuracy"][0]) if len(last["test_accuracy"]) else math.nan,
         "train_loss": float(last["train_loss"][0]) if len(last["train_loss"]) else math.nan,
         "seconds": seconds,
         "reports_per_second": len(delays) / seconds if seconds > 0 else math.nan,
         "mean_delay": float(delays.mean()) if len(delays) else math.nan,
         "max_delay": int(delays.max()) if len(delays) else 0,
     }
-    return _plain(facts)
+    return without_nan(facts)
 
 
 def _curves(metrics: Columns) -> dict[str, Any]:
@@ -160,17 +165,14 @@ def _groups(config: RunConfig, events: Columns) -> dict[str, Any] | None:
     behind = newest - reports["group"]
     weight = reports["eta"] * float(getattr(method, "momentum", 0.0)) ** behind
     places = thin(behind)
-    recent = np.flatnonzero(newest > (newest[-1] - GROUPS_SHOWN)) if len(newest) else places
-    places = np.union1d(places, recent[-1000:])
+    recent = np.flatnonzero(newest > newest[-1:].sum() - GROUPS_SHOWN)[-DOTS_SHOWN:]
+    places = np.union1d(places, recent)
     columns = {"iteration": reports["iteration"], "group": reports["group"], "behind": behind, "weight": weight}
     columns |= {"worker": reports["worker"], "delay": reports["delay"]}
-    shown = [int(newest[-1]) - GROUPS_SHOWN, int(newest[-1])] if len(newest) else [0, 0]
-    return {"shown": shown, **{name: numbers(column[places]) for name, column in columns.items()}}
-
-
-def _timeline(events: Columns) -> dict[str, Any]:
-    drawn = bars(events)
-    return {"states": list(STATES), **{name: numbers(column) for name, column in drawn._asdict().items()}}
+    ranges = {}
+    if len(recent):  # with those that came late, and so belong to older groups
+        ranges = {name: [int(columns[name][recent].min()), int(columns[name][recent].max())] for name in RANGED}
+    return {"shown": ranges, **{name: numbers(column[places]) for name, column in columns.items()}}
 
 
 def _only(events: Columns, chosen: NDArray[np.bool_]) -> Columns:
@@ -183,10 +185,6 @@ def numbers(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind != "f":
         return values
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Summary:
 
 def summarise(run: Run) -> Summary:
     """The last evaluation of a run and its delays."""
-    metrics, events = run.metrics, run.events
+    metrics, events = run.metric_columns, run.event_columns
     delays = events["delay"][events["kind"] == "report"] if len(events["kind"]) else np.zeros(0)
     checkpoint = run.checkpoint
 
@@ -182,8 +182,8 @@ def columns_of(row: Any) -> dict[str, Any]:
 
 
 def without_nan(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: None instead."""
-    return {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in values.items()}
+    """JSON has no NaN and no infinity: None instead."""
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
 def _text(value: float, form: str, unit: str = "") -> str:

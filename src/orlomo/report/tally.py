@@ -78,12 +78,13 @@ class Tally:
 
     def histogram(self) -> Text:
         """The delays so far, in one line."""
-        if not self.delays:
+        delays = dict(self.delays)  # another thread adds to it
+        if not delays:
             return Text("")
-        largest = max(list(self.delays))
+        largest = max(delays)
         width = -(-(largest + 1) // COLUMNS)
         counts = [0] * (largest // width + 1)
-        for delay, count in list(self.delays.items()):
+        for delay, count in delays.items():
             counts[delay // width] += count
         top = max(counts)
         bars = "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // top)] for count in counts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +29,19 @@ def summary_writer() -> Any:
 class TensorBoardWriter:
     """Writes as a run goes on: told its events and evaluations, and passes them on to another display."""
 
-    def __init__(self, folder: Path, beside: Any = None):
+    def __init__(self, folder: Path, beside: Any = None, warn: Callable[[str], None] = print):
         self._writer: Any = summary_writer()(str(folder))
         self._beside = beside
-        self._delays: list[int] = []
-        self._etas: list[float] = []
+        self._warn = warn
+        self._waiting: list[tuple[int, float]] = []  # delay and eta of reports, until an evaluation comes
+        self._told = 0
 
     def event(self, row: dict[str, Any]) -> None:
         """A row of the trace."""
         if hasattr(self._beside, "event"):
             self._beside.event(row)
         if row["kind"] in (REPORT, "report"):
-            self._delays.append(int(row["delay"]))
-            self._etas.append(float(row["eta"]))
+            self._waiting.append((int(row["delay"]), float(row["eta"])))
 
     def report(self, done: int, total: int, loss: float) -> None:
         """Reports are told as events; here they are only passed on."""
@@ -47,32 +49,50 @@ class TensorBoardWriter:
             self._beside.report(done, total, loss)
 
     def evaluation(self, row: dict[str, Any]) -> None:
-        """The numbers of an evaluation, and the delays since the one before."""
+        """The numbers of an evaluation, and the delays of the reports between the one before and this."""
         if self._beside is not None:
             self._beside.evaluation(row)
+        count = max(0, int(row["reports"]) - self._told)
+        self._told = int(row["reports"])
+        new, self._waiting = self._waiting[:count], self._waiting[count:]
+        if self._writer is None:
+            return
+        try:
+            self._write(row, new)
+        except OSError as error:
+            self._warn(f"TensorBoard's files are no longer written: {error}; `orlomo export` makes them afterwards")
+            self._writer = None
+
+    def _write(self, row: dict[str, Any], new: list[tuple[int, float]]) -> None:
         step = int(row["samples"])
         for name in SCALARS:
             if not math.isnan(float(row[name])):
                 self._writer.add_scalar(f"evaluation/{name}", float(row[name]), step)
-        if self._delays:
-            self._writer.add_histogram("delay", np.array(self._delays), step)
-            self._writer.add_scalar("delay/mean", float(np.mean(self._delays)), step)
-            self._writer.add_scalar("delay/max", max(self._delays), step)
-            self._writer.add_scalar("eta/mean", float(np.mean(self._etas)), step)
-        self._delays.clear()
-        self._etas.clear()
+        if new:
+            delays, etas = np.array(new).T
+            self._writer.add_histogram("delay", delays, step)
+            self._writer.add_scalar("delay/mean", delays.mean(), step)
+            self._writer.add_scalar("delay/max", delays.max(), step)
+            self._writer.add_scalar("eta/mean", etas.mean(), step)
         self._writer.flush()
 
+    def tell(self, run: Run) -> None:
+        """What a run has recorded so far; the display beside is not told."""
+        events, metrics = run.event_columns, run.metric_columns
+        reports = events["kind"] == "report"
+        self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
+        beside, self._beside = self._beside, None
+        for place in range(len(metrics["iteration"])):
+            self.evaluation({name: column[place] for name, column in metrics.items()})
+        self._beside = beside
 
-def export(run: Run, folder: Path) -> None:
-    """A run that is there already."""
-    writer = TensorBoardWriter(folder)
-    events, metrics = run.events, run.metrics
-    reports = np.flatnonzero(events["kind"] == "report") if len(events["kind"]) else np.zeros(0, dtype=np.int64)
-    told = 0
-    for place in range(len(metrics["iteration"])):
-        row = {name: column[place] for name, column in metrics.items()}
-        for number in reports[told : int(row["reports"])]:
-            writer.event({"kind": "report", "delay": events["delay"][number], "eta": events["eta"][number]})
-        told = int(row["reports"])
-        writer.evaluation(row)
+    def close(self) -> None:
+        """Close the files."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+
+
+def writes_in(folder: Path) -> list[Path]:
+    """TensorBoard's files there are."""
+    return sorted(folder.glob("events.out.tfevents*"))

@@ -15,13 +15,16 @@ crash has ended, `absent` crashed or away."""
 
 COMPUTING, TRANSFER, WAITING, LOST, ABSENT = range(len(STATES))
 
+Bar = tuple[int, int, float, float, int]
+"""Worker, state, begin, end, rounds."""
+
 COLUMNS = ("kind", "start", "finish", "compute")
 
 BARS = 2400
 """As many bars as a browser draws at once without effort."""
 
 LONG = 4.0
-"""A round of so many times its worker's usual one stays a bar of its own, however many there are."""
+"""A round of so many times its worker's usual one is long: the longest stay bars of their own."""
 
 
 class Bars(NamedTuple):
@@ -32,6 +35,13 @@ class Bars(NamedTuple):
     begin: NDArray[np.float64]
     end: NDArray[np.float64]
     rounds: NDArray[np.int64]
+
+
+class Merging(NamedTuple):
+    """How many rounds go into one bar, and how many of a worker's longest stay alone."""
+
+    together: int
+    alone: int
 
 
 class Use(NamedTuple):
@@ -56,23 +66,30 @@ def by_worker(events: Columns) -> dict[int, NDArray[np.int64]]:
     return dict(zip(workers.tolist(), np.split(order, begins[1:]), strict=True))
 
 
-def bars(events: Columns, limit: int = BARS) -> Bars:
-    """The timeline in about `limit` bars: many rounds are merged into one bar for each state, in proportion."""
+def bars(events: Columns, end: float = 0.0, limit: int = BARS) -> Bars:
+    """The timeline in about `limit` bars: many rounds are merged into one bar for each state, in proportion.
+
+    `end`: until when those are absent that crashed and have not come back; 0: their rows end with the crash.
+    """
+    own = by_worker(events)
     reports = int((events["kind"] == "report").sum())
-    together = max(1, -(-3 * reports // limit))
-    found: list[tuple[int, int, float, float, int]] = []
-    for worker, rows in by_worker(events).items():
-        found += _bars_of(worker, {name: events[name][rows] for name in COLUMNS}, together)
+    merging = Merging(max(1, -(-3 * reports // limit)), max(1, limit // (10 * max(1, len(own)))))
+    found: list[Bar] = []
+    for worker, rows in own.items():
+        found += _bars_of(worker, {name: events[name][rows] for name in COLUMNS}, end, merging)
     table = np.array(found, dtype=np.float64).reshape(-1, 5)
     whole = table[:, [0, 1, 4]].astype(np.int64)
     return Bars(whole[:, 0], whole[:, 1], table[:, 2], table[:, 3], whole[:, 2])
 
 
-def uses(events: Columns) -> list[Use]:
-    """A row a worker, from its first sign of life to its last."""
-    drawn = bars(events)  # merging keeps the sums
+def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
+    """A row a worker, from its first sign of life to its last; the first `workers` have one even without any.
+
+    `drawn` are the bars of these events, merged or not: that keeps the sums.
+    """
     result = []
-    for worker, rows in by_worker(events).items():
+    nothing = np.zeros(0, dtype=np.int64)
+    for worker, rows in sorted({**dict.fromkeys(range(workers), nothing), **by_worker(events)}.items()):
         own = drawn.worker == worker
         lengths = (drawn.end - drawn.begin)[own]
         seconds = [float(lengths[drawn.state[own] == state].sum()) for state in range(len(STATES))]
@@ -93,11 +110,13 @@ def uses(events: Columns) -> list[Use]:
     return result
 
 
-def _bars_of(worker: int, own: Columns, together: int) -> list[tuple[int, int, float, float, int]]:
+def _bars_of(worker: int, own: Columns, end: float, merging: Merging) -> list[Bar]:
     """One worker's: stretches of reports, parted by its comings and goings."""
     changes = np.flatnonzero(own["kind"] != "report")
-    found: list[tuple[int, int, float, float, int]] = []
+    found: list[Bar] = []
     here, since = True, np.nan  # since: the moment up to which all is told
+    if own["kind"][0] in ("crash", "leave"):
+        since = 0.0  # it was there from the beginning
     for first, last in zip([-1, *changes.tolist()], [*changes.tolist(), len(own["kind"])], strict=True):
         if first >= 0:
             moment, kind = float(own["finish"][first]), own["kind"][first]
@@ -109,8 +128,10 @@ def _bars_of(worker: int, own: Columns, together: int) -> list[tuple[int, int, f
         rows = slice(first + 1, last)
         if first + 1 < last:
             start, finish = own["start"][rows], own["finish"][rows]
-            found += _rounds(worker, since, start, finish, own["compute"][rows], together)
+            found += _rounds(worker, since, start, finish, own["compute"][rows], merging)
             since = float(finish[-1])
+    if own["kind"][-1] == "crash" and end > since:
+        found.append((worker, ABSENT, since, end, 1))
     return found
 
 
@@ -120,16 +141,17 @@ def _rounds(
     start: NDArray[np.float64],
     finish: NDArray[np.float64],
     compute: NDArray[np.float64],
-    together: int,
-) -> list[tuple[int, int, float, float, int]]:
-    """Consecutive rounds, so many of them merged into one bar a state; long ones stay alone."""
+    merging: Merging,
+) -> list[Bar]:
+    """Consecutive rounds, so many of them merged into one bar a state; the longest stay alone."""
     before = np.concatenate([[start[0] if np.isnan(since) else since], finish[:-1]])
     waited = np.maximum(0.0, start - before)
-    computed = np.minimum(compute, finish - start)
+    computed = np.minimum(compute, finish - np.maximum(start, before))
     length = finish - before
-    alone = length > LONG * np.median(length)
+    longest = np.sort(length)[-merging.alone - 1 :][0] if len(length) > merging.alone else 0.0
+    alone = (length > LONG * np.median(length)) & (length > longest)
     cuts = np.flatnonzero(alone[1:] | alone[:-1]) + 1  # before and after a long round
-    places = np.unique(np.concatenate([[0], cuts, np.arange(0, len(start), together)]))
+    places = np.unique(np.concatenate([[0], cuts, np.arange(0, len(start), merging.together)]))
     totals = [np.add.reduceat(column, places) for column in (waited, computed, length)]
     counts = np.diff([*places.tolist(), len(start)])
     found = []

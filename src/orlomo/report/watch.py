@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from orlomo.records.run import Run
+from orlomo.errors import OrlomoError
+from orlomo.records.run import Run, is_being_written
 from orlomo.report.page import page_of, told_of
 
 LOOPBACK = "127.0.0.1"
+HTTP_PORT = 80
+
+
+READING_SHARE = 0.1
+"""Largest share of the time that reading a growing run may take from the machine that trains it."""
 
 
 class Follower:
-    """What there is to see of a run now; read anew only when its files have changed."""
+    """What there is to see of a run now; read anew when its folder has changed, a large one less often."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._run = Run(folder)
+        Run(folder)  # an error here is better than one in the browser
         self._seen: object = None
         self._text = b""
+        self._next = 0.0
         self._lock = threading.Lock()
 
     def read(self) -> bytes:
         """The run as the page draws it, as JSON."""
         with self._lock:
-            now = self._state()
-            if now != self._seen:
-                self._run = Run(self.folder)
-                told = {**told_of([self._run]), "follow": "data"}
+            begin = time.monotonic()
+            now = is_being_written(self.folder), self._files()
+            if now != self._seen and (begin >= self._next or not now[0]):
+                told = {**told_of([Run(self.folder)]), "follow": "data"}
                 self._text, self._seen = json.dumps(told, allow_nan=False).encode(), now
+                end = time.monotonic()
+                self._next = end + (end - begin) / READING_SHARE
             return self._text
 
-    def _state(self) -> object:
-        names = ("config.toml", "events.csv", "metrics.csv", "model.safetensors")
+    def _files(self) -> object:
+        """What changes when anything is written."""
+        names = ("config.toml", "events.csv", "metrics.csv", "model.safetensors", "checkpoints")
         found = [path.stat() for name in names if (path := self.folder / name).exists()]
         return [(stat.st_size, stat.st_mtime_ns) for stat in found]
 
@@ -46,11 +58,13 @@ class Watch(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, port: int = 0):
-        self.follower = Follower(folder)
+    def __init__(self, follower: Follower, port: int = 0):
+        self.follower = follower
         self.page = page_of({"follow": "data"}, connect="'self'").encode()
         super().__init__((LOOPBACK, port), Handler)
         self.names = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+        if self.server_port == HTTP_PORT:  # which browsers leave out
+            self.names |= {LOOPBACK, "localhost"}
 
     @property
     def address(self) -> str:
@@ -74,9 +88,10 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
         elif self.path == "/data":
             try:
-                self._send(HTTPStatus.OK, "application/json", self.server.follower.read())
-            except OSError as error:  # the folder is gone
-                self._send(HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode())
+                status, kind, content = HTTPStatus.OK, "application/json", self.server.follower.read()
+            except (OSError, OrlomoError) as error:  # the folder is gone
+                status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode()
+            self._send(status, kind, content)
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is only / and /data\n")
 
@@ -88,8 +103,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
-        self.end_headers()
-        self.wfile.write(content)
+        with contextlib.suppress(ConnectionError, TimeoutError):  # the tab was closed
+            self.end_headers()
+            self.wfile.write(content)
 
     def log_message(self, *details: Any) -> None:
         """Calm."""

@@ -68,13 +68,13 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo import tasks
     from orlomo.compare import check_methods
+    from orlomo.deciding import job_count
     from orlomo.report.progress import warn
     from orlomo.reproduce.experiment import experiment
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
     from orlomo.reproduce.progress import CellProgress
     from orlomo.reproduce.tuning import tune
-    from orlomo.train import job_count
 
     chosen = experiment(options.name)
     methods = tuple(name.strip() for name in options.methods.split(",")) if options.methods else None
@@ -87,7 +87,8 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
         if options.tune:
             task = tasks.task(chosen.tuning.rows[0].task)
             path = tune(chosen, methods or chosen.methods, task, folder, progress=progress, **shared)
-            print(path.read_text() + f"\n{path}: used from now on in {folder}; without --tune the experiment runs")
+            print(path.read_text("utf-8"))
+            print(f"{path}: used from now on in {folder}; without --tune the experiment runs")
             return None
         images, rows = options.images or table.get("images"), options.rows or table.get("default_rows", [])
         scale = Scale(scale_of(options.scale), images, options.seeds, methods, tuple(rows))

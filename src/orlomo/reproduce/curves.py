@@ -41,7 +41,7 @@ def curves(runs: dict[str, list[Run]], title: str, path: Path) -> list[Path]:
 def _floor(runs: dict[str, list[Run]]) -> float:
     """The lowest accuracy, in percent, after the warm-up."""
     values = [
-        100 * run.metrics["test_accuracy"].astype(float)[int(WARM_UP * len(run.metrics["epoch"])) + 1 :]
+        100 * run.metric_columns["test_accuracy"].astype(float)[int(WARM_UP * len(run.metric_columns["epoch"])) + 1 :]
         for group in runs.values()
         for run in group
     ]

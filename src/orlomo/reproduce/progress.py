@@ -1,22 +1,35 @@
-"""Progress over many runs: how many are done, how long the rest will take, and the runs at work."""
+"""Progress over many runs: how many are done, how long the rest will take, and the runs at work.
+
+At a terminal one screen; elsewhere a line every few seconds, and one for each run that is over.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from types import TracebackType
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from orlomo.report.progress import LINE_SECONDS
+from orlomo.report.tally import Tally
 from orlomo.reproduce.plan import Cell
 
 REFRESH_SECONDS = 0.2
 
 
+FRAME_LINES = 8
+"""Of the screen that are neither workers nor runs."""
+
+
 class CellProgress:
-    """One line for the whole, one for each run at work, on standard error; a line a finished run where that is no
-    terminal. Time left is by the local steps still to do, at the pace of this sitting."""
+    """One line for the whole, one for each run at work, and the workers and delays of the first of these.
+
+    Time left is by the local steps still to do, at the pace of this sitting.
+    """
 
     def __init__(self, quiet: bool = False):
         self._console = Console(stderr=True, quiet=quiet)
@@ -26,39 +39,51 @@ class CellProgress:
             TextColumn("{task.fields[facts]}"),
             console=self._console,
             expand=True,
-            transient=True,
-            disable=quiet or not self._console.is_terminal,
         )
         self._whole = self._bars.add_task("all runs", total=None, facts="")
         self._lines: dict[Cell, TaskID] = {}
         self._accuracy: dict[Cell, float] = {}
         self._steps: dict[Cell, float] = {}  # done in this sitting
         self._first: dict[Cell, float] = {}  # share that was done before it
+        self._tallies: dict[Cell, Tally] = {}
+        self._samples: dict[Cell, tuple[int, int]] = {}  # when its first report of this sitting came, and now
         self._next_update = 0.0
+        self._next_line = math.inf
+        self._live: Live | None = None
+        if not quiet and self._console.is_terminal:
+            self._live = Live(get_renderable=self._screen, console=self._console, transient=True, refresh_per_second=5)
 
     def __enter__(self) -> CellProgress:
-        self._bars.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def begin(self, cells: list[Cell], waiting: list[Cell]) -> None:
         """These are all the runs, and those still to do."""
         self._all, self._left = len(cells), len(waiting)
         self._todo = sum(cell.steps for cell in waiting)
         self._started = time.monotonic()
+        self._next_line = self._started + LINE_SECONDS
         self._console.print(f"{self._all} runs: {self._all - self._left} done, {self._left} to do", highlight=False)
+
+    def event(self, cell: Cell, row: dict[str, Any]) -> None:
+        """A row of a run's trace."""
+        tally = self._tallies.setdefault(cell, Tally())
+        tally.event(row)
+        self._samples[cell] = (self._samples.get(cell, (tally.samples, 0))[0], tally.samples)
 
     def report(self, cell: Cell, done: int, total: int, loss: float) -> None:
         """A run has folded one more report in."""
         if cell not in self._lines:
             self._first[cell] = (done - 1) / total
             self._todo -= int(self._first[cell] * cell.steps)
-            name = f"{cell.row.name} {cell.method} seed {cell.seed}"
-            self._lines[cell] = self._bars.add_task(name, total=1.0, facts="")
+            self._lines[cell] = self._bars.add_task(_name(cell), total=1.0, facts="")
         self._steps[cell] = (done / total - self._first[cell]) * cell.steps
         now = time.monotonic()
         if now < self._next_update:
@@ -67,9 +92,11 @@ class CellProgress:
         accuracy = self._accuracy.get(cell, math.nan)
         facts = f"loss {loss:.3g}" + ("" if math.isnan(accuracy) else f" accuracy {accuracy:.1%}")
         self._bars.update(self._lines[cell], completed=done / total, facts=facts)
-        steps = sum(self._steps.values())
-        facts = f"{self._all - self._left} of {self._all} done, {self.time_left()} left"
-        self._bars.update(self._whole, completed=steps, total=max(self._todo, 1), facts=facts)
+        whole = f"{self._all - self._left} of {self._all} done, {self.time_left()} left{self._pace(now)}"
+        self._bars.update(self._whole, completed=sum(self._steps.values()), total=max(self._todo, 1), facts=whole)
+        if self._live is None and now >= self._next_line:
+            self._next_line = now + LINE_SECONDS
+            self._print(f"{whole}; {_name(cell)}: {done / total:.0%}, {facts}")
 
     def evaluation(self, cell: Cell, accuracy: float) -> None:
         """A run has been evaluated."""
@@ -81,13 +108,13 @@ class CellProgress:
         if cell in self._lines:
             self._steps[cell] = (1 - self._first[cell]) * cell.steps
             self._bars.remove_task(self._lines.pop(cell))
+            self._tallies.pop(cell, None)
         else:
             self._steps[cell] = cell.steps
         accuracy = self._accuracy.get(cell, math.nan)
         outcome = "" if math.isnan(accuracy) else f": {accuracy:.2%}"
         left = f", about {self.time_left()} left" if self._left else ""
-        line = f"[{self._all - self._left}/{self._all}] {cell.row.name} {cell.method} seed {cell.seed}{outcome}{left}"
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._print(f"[{self._all - self._left}/{self._all}] {_name(cell)}{outcome}{left}")
 
     def time_left(self) -> str:
         """For a person."""
@@ -95,6 +122,27 @@ class CellProgress:
         if not steps:
             return "?"
         return duration((time.monotonic() - self._started) * max(0.0, self._todo - steps) / steps)
+
+    def _pace(self, now: float) -> str:
+        samples = sum(last - first for first, last in self._samples.values())
+        return f", {samples / (now - self._started):,.0f} samples/s" if samples and now > self._started else ""
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _screen(self) -> RenderableType:
+        """Drawn a few times a second, in a thread of its own."""
+        parts: list[RenderableType] = [self._bars]
+        shown = next(iter(list(self._tallies.items())), None)
+        if shown is not None:
+            cell, tally = shown
+            room = self._console.height - FRAME_LINES - len(self._lines)
+            parts += ["", f"[dim]{_name(cell)}[/dim]", tally.table(room), "", tally.histogram()]
+        return Group(*parts)
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell.row.name} {cell.method} seed {cell.seed}"
 
 
 def duration(seconds: float) -> str:

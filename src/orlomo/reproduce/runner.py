@@ -59,7 +59,7 @@ def is_done(cell: Cell) -> bool:
     """Whether this very run is there, finished or diverged; another run in its place is an error."""
     note = cell.folder / DIVERGED
     if note.exists():
-        same, done = note.read_text().endswith(write(cell.config)), True
+        same, done = note.read_text("utf-8").endswith(write(cell.config)), True
     elif (cell.folder / "config.toml").exists():
         run = Run(cell.folder)
         same, done = same_run(run.config, cell.config), run.finished
@@ -140,8 +140,8 @@ def _listen(
     warn: Callable[[str], None],
     stopped: _Stopped,
 ) -> None:
-    """Take one message of a run: ("report", ...) or ("evaluation", ...) for a person, ("warning", text),
-    ("failed", text); a closed pipe is its end."""
+    """Take one message of a run: ("event", ...), ("report", ...) or ("evaluation", ...) for a person,
+    ("warning", text), ("failed", text); a closed pipe is its end."""
     cell = active[pipe].cell
     try:
         kind, *rest = pipe.recv()
@@ -158,10 +158,16 @@ def _listen(
         warn(f"{cell.folder.name}: {rest[0]}")
     elif kind == "failed":
         stopped.error = stopped.error or OrlomoError(rest[0])
+    elif kind == "event":
+        progress.event(cell, *rest)
     elif kind == "report":
         progress.report(cell, *rest)
     else:
         progress.evaluation(cell, *rest)
+
+
+SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples")
+"""Of an event, what a display needs."""
 
 
 class _Teller:
@@ -175,6 +181,9 @@ class _Teller:
             self._pipe.send(message)
         except OSError:
             signal.raise_signal(signal.SIGTERM)
+
+    def event(self, row: dict[str, Any]) -> None:
+        self.tell("event", {name: row[name] for name in SHOWN if name in row})
 
     def report(self, done: int, total: int, loss: float) -> None:
         self.tell("report", done, total, loss)

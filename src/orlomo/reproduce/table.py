@@ -62,7 +62,7 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
     whole = {method: [run for _, run in pairs if run is not None] for method, pairs in by_method.items()}
     first_ends: dict[int, float] = {}  # by seed
     for run in (run for runs in whole.values() for run in runs):
-        end = float(run.metrics["virtual_seconds"][-1])
+        end = float(run.metric_columns["virtual_seconds"][-1])
         first_ends[run.config.seed] = min(end, first_ends.get(run.config.seed, math.inf))
     base = _pace(whole.get("prsgdm", []))
     table = []
@@ -70,7 +70,9 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
         cell, runs = pairs[0][0], whole[method]
         config = cell.config
         batch = config.batch_size or 0
-        size = config.samples or (runs[0].metrics["samples"][-1] / runs[0].metrics["epoch"][-1] if runs else math.nan)
+        size = config.samples or (
+            runs[0].metric_columns["samples"][-1] / runs[0].metric_columns["epoch"][-1] if runs else math.nan
+        )
         paper_accuracy = row.paper.get("accuracy", {}).get(method, (math.nan, math.nan))
         paper_loss = row.paper.get("loss", {}).get(method, (math.nan, math.nan))
         table.append(
@@ -105,7 +107,7 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
 
 
 def _last(runs: list[Run], column: str) -> list[float]:
-    return [float(run.metrics[column][-1]) for run in runs]
+    return [float(run.metric_columns[column][-1]) for run in runs]
 
 
 def _mean(runs: list[Run], column: str) -> float:
@@ -120,7 +122,9 @@ def _mean_at(runs: list[Run], column: str, times: dict[int, float]) -> float:
     """The mean of the runs' curves, each at its seed's virtual time; between evaluations by a straight line."""
     values = [
         np.interp(
-            times[run.config.seed], run.metrics["virtual_seconds"].astype(float), run.metrics[column].astype(float)
+            times[run.config.seed],
+            run.metric_columns["virtual_seconds"].astype(float),
+            run.metric_columns[column].astype(float),
         )
         for run in runs
     ]
@@ -133,7 +137,7 @@ def _pace(runs: list[Run]) -> float:
 
 
 def _max_delay(run: Run) -> int:
-    events = run.events
+    events = run.event_columns
     return int(events["delay"][events["kind"] == "report"].max())
 
 

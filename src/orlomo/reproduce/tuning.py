@@ -83,7 +83,7 @@ def tune(
 
 def held_out_accuracy(run: Run | None) -> float:
     """In percent; 0 for a run that diverged."""
-    return 0.0 if run is None else round(100 * float(run.metrics["test_accuracy"][-1]), 2)
+    return 0.0 if run is None else round(100 * float(run.metric_columns["test_accuracy"][-1]), 2)
 
 
 def tuned(experiment: Experiment, folder: Path) -> Experiment:

@@ -3,7 +3,6 @@
 
 const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
-const STATE_COLOURS = { transfer: "#8c96a3", waiting: "#c9d0d9", "lost work": "#d62728", absent: "#00000000" };
 const against = { accuracy: "seconds", loss: "seconds" };
 let page = JSON.parse(document.getElementById("data").textContent);
 let chosen = 0;
@@ -16,10 +15,11 @@ const element = (name, content = "", attributes = {}) => {
 };
 const number = (value, digits = 3) =>
   value === null || value === undefined ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
+const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // plotly reads some HTML in names
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + "%");
 
 function colour(run) {
-  return run.method === "local-sgd" ? variable("--fore") : page.colours[run.method] || "#7f7f7f";
+  return run.method === "local-sgd" ? variable("--fore") : page.colours.methods[run.method] || page.colours.other;
 }
 
 function dash(run) {
@@ -37,13 +37,15 @@ function draw(id, traces, more = {}) {
     xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
   };
   const place = document.getElementById(id);
-  if (more.height) place.style.height = `${more.height}px`;
+  if (!place.classList.contains("js-plotly-plot")) place.replaceChildren(); // what `nothing` said
+  place.style.height = more.height ? `${more.height}px` : "";
   Plotly.react(place, traces, layout, { responsive: true, displayModeBar: false });
 }
 
 function nothing(id, text) {
   const place = document.getElementById(id);
-  if (place.classList.contains("js-plotly-plot")) Plotly.purge(place);
+  Plotly.purge(place);
+  place.classList.remove("js-plotly-plot"); // which it keeps
   place.replaceChildren(element("p", text));
   place.style.height = "auto";
 }
@@ -51,14 +53,25 @@ function nothing(id, text) {
 function curve(id, name, label, scale, more = {}) {
   const by = against[id];
   const runs = page.runs.filter((run) => run.curves[name]);
-  if (!runs.length) return nothing(id, "No evaluation yet.");
+  if (!runs.length) return nothing(id, page.runs.some((run) => Object.keys(run.curves).length) ? "This task has none." : "No evaluation yet.");
   const traces = runs.map((run) => ({
-    type: "scatter", mode: runs.length < 9 && run.curves[name].value.length < 60 ? "lines+markers" : "lines", name: run.name,
+    type: "scatter", mode: runs.length < 9 && run.curves[name].value.length < 60 ? "lines+markers" : "lines", name: plain(run.name),
     x: run.curves[name][by], y: run.curves[name].value.map((value) => (value === null ? null : scale * value)),
     line: { color: colour(run), dash: dash(run), width: 2 }, marker: { size: 5 },
   }));
   const clock = new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock;
   draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, showlegend: runs.length > 1 });
+}
+
+function loss() {
+  const more = { type: "log", exponentformat: "power" };
+  const evaluated = page.runs.some((run) => run.curves.train_loss);
+  const runs = page.runs.filter((run) => run.loss.loss.some((value) => value !== null));
+  document.querySelector("[data-for=loss]").hidden = !evaluated && runs.length > 0;
+  if (evaluated || !runs.length) return curve("loss", "train_loss", "training loss", 1, more);
+  draw("loss", runs.map((run) => ({ // no evaluation yet
+    type: "scatter", mode: "markers", name: plain(run.name), x: run.loss.finish, y: run.loss.loss, marker: { color: colour(run), size: 4, opacity: 0.6 },
+  })), { xaxis: { title: { text: runs[0].clock } }, yaxis: { title: { text: "loss of each report" }, ...more }, showlegend: runs.length > 1 });
 }
 
 function switches() {
@@ -101,12 +114,17 @@ function timeline(run) {
   const t = run.timeline;
   if (!t.worker.length) return nothing("timeline", "No report yet.");
   const edge = t.worker.length < 1500 ? 0.7 : 0; // between rounds
+  const states = page.colours.states, gone = states.absent;
   const traces = t.states.map((state, code) => {
     const places = t.state.flatMap((value, i) => (value === code ? [i] : []));
     return {
       type: "bar", orientation: "h", name: state, y: places.map((i) => t.worker[i]), base: places.map((i) => t.begin[i]),
       x: places.map((i) => t.end[i] - t.begin[i]), width: 0.8, customdata: places.map((i) => [t.end[i], t.rounds[i]]),
-      marker: { color: state === "computing" ? colour(run) : STATE_COLOURS[state], line: { width: state === "absent" ? 1 : edge, color: state === "absent" ? STATE_COLOURS["lost work"] : variable("--panel") }, pattern: { shape: state === "lost work" ? "/" : state === "absent" ? "x" : "", fgcolor: STATE_COLOURS["lost work"], size: 6, solidity: 0.2 } },
+      marker: {
+        color: state === "absent" ? "#00000000" : states[state] || colour(run),
+        line: state === "absent" ? { width: 1, color: gone } : { width: edge, color: variable("--panel") },
+        pattern: { shape: { "lost work": "/", absent: "x" }[state] || "", fgcolor: gone, size: 6, solidity: 0.2 },
+      },
       hovertemplate: `worker %{y}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (%{customdata[1]} rounds)<extra></extra>`,
     };
   }).filter((trace) => trace.y.length);
@@ -137,52 +155,59 @@ function groups(run) {
   const g = run.groups;
   if (!g) return nothing("groups", `${run.method} keeps no momentum that reports are sorted into.`);
   if (!g.group.length) return nothing("groups", "No report yet.");
-  const inside = g.iteration.filter((_, i) => g.group[i] + g.behind[i] >= g.shown[0]);
   draw("groups", [{
     type: "scatter", mode: "markers", x: g.iteration, y: g.group, customdata: g.iteration.map((_, i) => [g.worker[i], g.delay[i], g.behind[i], g.weight[i]]),
     marker: { color: g.weight, colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: "weight", side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } },
     hovertemplate: "iteration %{x}, worker %{customdata[0]}<br>group %{y}, %{customdata[2]} behind, delay %{customdata[1]}<br>weight %{customdata[3]:.3g}<extra></extra>",
-  }], { xaxis: { title: { text: "iteration" }, range: [Math.min(...inside) - 1, Math.max(...inside) + 1] }, yaxis: { title: { text: "group" }, range: [g.shown[0] - 0.7, g.shown[1] + 0.7] } });
+  }], { xaxis: { title: { text: "iteration" }, range: [g.shown.iteration[0] - 1, g.shown.iteration[1] + 1] }, yaxis: { title: { text: "group" }, range: [g.shown.group[0] - 0.7, g.shown.group[1] + 0.7] } });
 }
 
 function table(id, headings, rows) {
   const row = (name, cells) => element("tr", cells.map((cell) => element(name, String(cell))));
-  document.getElementById(id).replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
+  const place = document.getElementById(id), { scrollTop, scrollLeft } = place;
+  place.replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
+  Object.assign(place, { scrollTop, scrollLeft });
 }
 
 function render() {
   const run = page.runs[chosen];
   document.getElementById("title").textContent = page.title;
-  document.getElementById("state").replaceChildren(...page.notes.map((note) => element("span", note + " ", { className: "alert" })));
+  say(page.notes);
   facts(); choice(); switches();
   curve("accuracy", "test_accuracy", "test accuracy (%)", 100);
-  curve("loss", "train_loss", "training loss", 1, { type: "log", exponentformat: "power" });
+  loss();
   timeline(run); delays(run); dots("delay", run, "delay", "delay"); dots("eta", run, "eta", "η"); groups(run);
   table("uses", ["worker", "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
     run.uses.map((u) => [u.worker, u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
   const differing = Object.entries(page.differences);
   document.getElementById("differences-section").hidden = !differing.length;
   table("differences", ["setting", ...page.runs.map((r) => r.name)], differing.map(([name, values]) => [name, ...values]));
-  document.getElementById("config").replaceChildren(...page.runs.map((r) => element("details", [element("summary", r.name), element("pre", r.config)], { open: page.runs.length === 1 })));
+  const settings = document.getElementById("config");
+  if (!settings.childElementCount) settings.append(...page.runs.map((r) => element("details", [element("summary", r.name), element("pre", r.config)], { open: page.runs.length === 1 })));
   document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
 }
 
-async function follow() {
-  try {
-    const answer = await fetch(page.follow, { cache: "no-cache" });
-    if (answer.ok) {
-      const news = await answer.text();
-      if (news !== follow.last) {
-        follow.last = news;
-        page = JSON.parse(news);
-        render();
-      }
-    }
-  } catch {
-    document.getElementById("state").replaceChildren(element("span", "orlomo watch has ended; this is what it showed last.", { className: "alert" }));
-  }
-  setTimeout(follow, 1000);
+function say(notes) {
+  document.getElementById("state").replaceChildren(...notes.map((note) => element("span", note + " ", { className: "alert" })));
 }
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
+async function news() {
+  const answer = await fetch(page.follow, { cache: "no-cache" });
+  return [answer.ok, await answer.text()];
+}
+
+async function follow() {
+  setTimeout(follow, 1000);
+  if (follow.asking) return;
+  follow.asking = true;
+  const [good, text] = await news().catch(() => [false, "orlomo watch has ended; this is what it showed last."]);
+  follow.asking = false;
+  if (!good) return say([text]);
+  if (text === follow.last) return say(page.notes);
+  follow.last = text;
+  page = JSON.parse(text);
+  render();
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (page.runs) render(); });
 if (page.follow) follow(); else render();

@@ -1,0 +1,34 @@
+"""A command at a real terminal, for the tests of what it shows there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def shown_at_a_terminal(*words: object, folder: Path, seconds: float = 100.0) -> str:
+    """All that `orlomo ...` writes to its standard error there, without colours and movements; it must succeed."""
+    primary, secondary = pty.openpty()
+    command = [sys.executable, "-m", "orlomo.cli", *map(str, words)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
+    process = subprocess.Popen(command, cwd=folder, stderr=secondary, stdout=subprocess.DEVNULL, env=environment)
+    os.close(secondary)
+    seen, until = b"", time.monotonic() + seconds
+    try:
+        while time.monotonic() < until:
+            if select.select([primary], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(primary, 65536)
+                except OSError:  # the other end is closed
+                    break
+        assert process.wait(10) == 0, seen.decode()
+    finally:
+        process.kill()
+        os.close(primary)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
