@@ -1,14 +1,21 @@
-"""Take the README's pictures of the report page anew: python docs/screenshots.py (needs chromium and chromedriver)."""
+"""Take the README's pictures of screen and page anew: python docs/screenshots.py (needs chromium and its driver)."""
 
 from __future__ import annotations
 
+import base64
+import io
+import re
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+
 import orlomo
 from orlomo.report.page import write_report
+from orlomo.report.progress import TerminalProgress
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))
@@ -24,14 +31,39 @@ def main() -> None:
         cluster = orlomo.Cluster(speeds=slow.speeds, faults=faults)
         for name in ("orlomo", "prsgdm"):
             method = orlomo.method(name, learning_rate=0.1, local_steps=32)
-            orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name)
+            screen = Screen(DOCS / "images/screen.svg", 80) if name == "orlomo" else None
+            orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name, progress=screen)
         write_report([folder / "orlomo", folder / "prsgdm"], folder / "report.html")
-        for name, width, height, dark in (("report", 1280, 1900, False), ("report-phone", 390, 1900, True)):
-            with browser(folder / name, width, height, dark) as window:
+        for name, width, last, dark in (("report", 1280, "groups", False), ("report-phone", 390, "timeline", True)):
+            with browser(folder / name, width, 3000, dark) as window:
                 window.open((folder / "report.html").as_uri())
                 time.sleep(1.0)  # fonts
-                window.driver.save_screenshot(str(DOCS / f"images/{name}.png"))
+                bottom = f"return document.getElementById('{last}').closest('section').getBoundingClientRect().bottom"
+                clip = {"x": 0, "y": 0, "width": width, "height": window.run(bottom) + 12, "scale": 1}
+                shot = window.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
+                (DOCS / f"images/{name}.png").write_bytes(base64.b64decode(shot["data"]))
                 print(DOCS / f"images/{name}.png")
+
+
+class Screen(TerminalProgress):
+    """The screen of `orlomo train`, in a file as it was after so many reports."""
+
+    def __init__(self, path: Path, after: int):
+        super().__init__(quiet=True)
+        self._console = self._bar.live.console = Console(record=True, width=100, height=24, file=io.StringIO())
+        self.path, self.after = path, after
+
+    def report(self, done: int, total: int, loss: float) -> None:
+        """One more report."""
+        super().report(done, total, loss)
+        if done == self.after:
+            self._bar.update(self._current, completed=done, total=total, facts=self._facts(time.monotonic()))
+            self._console.print(self._screen())
+            plain = re.sub(
+                r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
+            )  # no fonts from elsewhere
+            self._console.save_svg(str(self.path), title="orlomo train", code_format=plain)
+            print(self.path)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ LABELS = {
     "eta": "η",
 }
 
+FEW = 1500
+"""Bars that are drawn apart from one another."""
+
 Story = dict[str, Any]
 
 
@@ -76,22 +79,24 @@ def draw_curves(axes: Any, stories: list[Story], column: str, against: str) -> N
 
 def draw_delays(axes: Any, story: Story) -> None:
     """How often there was which delay."""
-    counted = story["delays"]
-    axes.bar(counted["left"], counted["count"], counted["width"], align="edge", color=colour_of(story["method"]))
+    counted = {name: np.array(column, dtype=float) for name, column in story["delays"].items()}
+    middle = counted["left"] + (counted["width"] - 1) / 2
+    axes.bar(middle, counted["count"], counted["width"], color=colour_of(story["method"]))
     axes.set(xlabel="delay (reports)", ylabel="reports")
     axes.grid(alpha=0.25, axis="y")
 
 
 def _timeline(axes: Any, story: Story) -> None:
     bars = {name: np.array(column) for name, column in story["timeline"].items()}
+    edge = 0.3 if len(bars["state"]) < FEW else 0.0  # between rounds
     for code, state in enumerate(story["timeline"]["states"]):
         own = bars["state"] == code
         if own.any():
             colour = STATE_COLOURS.get(state, colour_of(story["method"]))
-            more: dict[str, Any] = {"color": colour}
+            more: dict[str, Any] = {"color": colour, "edgecolor": "white", "linewidth": edge}
             if state in ("lost work", "absent"):
-                more = {"hatch": "///", "edgecolor": colour, "linewidth": 0.5}
-                more["facecolor"] = "none" if state == "absent" else colour
+                hatch = {"lost work": "////", "absent": "xxx"}[state]
+                more = {"hatch": hatch, "facecolor": "none", "edgecolor": colour, "linewidth": 0.5}
             widths = bars["end"][own] - bars["begin"][own]
             axes.barh(bars["worker"][own], widths, 0.8, bars["begin"][own], label=state, **more)
     axes.invert_yaxis()

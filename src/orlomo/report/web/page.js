@@ -50,10 +50,18 @@ function nothing(id, text) {
   place.style.height = "auto";
 }
 
+function logarithmic(columns) {
+  const values = columns.flat().filter((value) => value > 0);
+  const decades = Math.log10(values.reduce((a, b) => Math.max(a, b), 0) / values.reduce((a, b) => Math.min(a, b), Infinity));
+  return { type: "log", exponentformat: "power", dtick: decades > 1.5 ? 1 : "D2" };
+}
+
 function curve(id, name, label, scale, more = {}) {
   const by = against[id];
   const runs = page.runs.filter((run) => run.curves[name]);
-  if (!runs.length) return nothing(id, page.runs.some((run) => Object.keys(run.curves).length) ? "This task has none." : "No evaluation yet.");
+  const none = page.runs.some((run) => Object.keys(run.curves).length) ? "This task has no accuracy." : "No evaluation yet.";
+  document.querySelector(`[data-for=${id}]`).hidden = !runs.length;
+  if (!runs.length) return nothing(id, none);
   const traces = runs.map((run) => ({
     type: "scatter", mode: runs.length < 9 && run.curves[name].value.length < 60 ? "lines+markers" : "lines", name: plain(run.name),
     x: run.curves[name][by], y: run.curves[name].value.map((value) => (value === null ? null : scale * value)),
@@ -64,14 +72,13 @@ function curve(id, name, label, scale, more = {}) {
 }
 
 function loss() {
-  const more = { type: "log", exponentformat: "power" };
-  const evaluated = page.runs.some((run) => run.curves.train_loss);
+  const evaluated = page.runs.filter((run) => run.curves.train_loss);
   const runs = page.runs.filter((run) => run.loss.loss.some((value) => value !== null));
-  document.querySelector("[data-for=loss]").hidden = !evaluated && runs.length > 0;
-  if (evaluated || !runs.length) return curve("loss", "train_loss", "training loss", 1, more);
+  if (evaluated.length || !runs.length) return curve("loss", "train_loss", "training loss", 1, logarithmic(evaluated.map((run) => run.curves.train_loss.value)));
+  document.querySelector("[data-for=loss]").hidden = true;
   draw("loss", runs.map((run) => ({ // no evaluation yet
     type: "scatter", mode: "markers", name: plain(run.name), x: run.loss.finish, y: run.loss.loss, marker: { color: colour(run), size: 4, opacity: 0.6 },
-  })), { xaxis: { title: { text: runs[0].clock } }, yaxis: { title: { text: "loss of each report" }, ...more }, showlegend: runs.length > 1 });
+  })), { xaxis: { title: { text: runs[0].clock } }, yaxis: { title: { text: "loss of each report" }, ...logarithmic(runs.map((run) => run.loss.loss)) }, showlegend: runs.length > 1 });
 }
 
 function switches() {
