@@ -166,7 +166,11 @@ def resume(
     `workers`: go on with so many, which only real engines can.
     """
     run = Run(folder, warn)
+    if tensorboard:
+        summary_writer()  # where it is missing, say so before anything is changed
     if run.finished:
+        if tensorboard:
+            warn(f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`")
         return run
     real = run.config.engine != "simulated"
     require(workers is None or real, "a simulated run goes on with the workers it has: leave workers out")
@@ -213,9 +217,12 @@ def _execute(
     schedule = None if real else _plan(config, task)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn if real else None)
-        written = _tensorboard(run, saved, progress, warn) if tensorboard else None
-        progress = written or progress
+        written: TensorBoardWriter | None = None
         try:
+            if tensorboard:
+                progress = written = _tensorboard(run, saved, progress, warn)
+            if (started := getattr(progress, "started", None)) is not None:
+                started(config.workers, None if saved is None else Run(run.folder).event_columns)
             execution: Execution | Live
             if schedule is None:
                 execution = _live(config.engine, ray)(

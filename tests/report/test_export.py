@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import orlomo
-from orlomo.report.tensorboard import TensorBoardWriter
+from orlomo.errors import ConfigError
+from orlomo.report.tensorboard import TensorBoardWriter, writes_in
 from small import call_cli, classification, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TensorBoard's own
@@ -67,6 +68,38 @@ def test_tensorboard_of_a_run_that_was_stopped(tmp_path: Path) -> None:
         path.unlink()
     run = orlomo.resume(tmp_path / "run", task=classification(), tensorboard=True)
     check_logged(logged(run.folder / "tensorboard"), run)
+
+
+def test_a_resume_without_tensorboard_installed_leaves_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = orlomo.train(
+        classification(), settings("orlomo"), workers=3, epochs=3, jobs=1, tensorboard=True, out=tmp_path / "run"
+    )
+    said: list[str] = []
+    orlomo.resume(run.folder, task=classification(), tensorboard=True, warn=said.append)
+    assert said == [f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`"]
+    (run.folder / "model.safetensors").unlink()
+    before = writes_in(run.folder / "tensorboard")
+    assert before
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError, match="not installed"):
+        orlomo.resume(run.folder, task=classification(), tensorboard=True)
+    assert writes_in(run.folder / "tensorboard") == before
+
+
+def test_what_can_be_exported_is(run: orlomo.Run, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (run.folder / "events.csv").unlink()
+    for kind, files in (("csv", 1), ("parquet", 1), ("tensorboard", 1)):
+        done = call_cli("export", run.folder, "--format", kind, "-o", kind, folder=tmp_path)
+        assert done.returncode == 0
+        assert "events.csv" in done.stderr
+        assert len(list((tmp_path / kind).iterdir())) == files
+    (run.folder / "metrics.csv").unlink()
+    wrong = call_cli("export", run.folder, "--format", "csv", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "has no table" in wrong.stderr
 
 
 def test_a_full_disk_stops_tensorboard_and_not_the_run(run: orlomo.Run, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,8 +18,10 @@ import orlomo
 from browser import Browser, browser, served
 from orlomo.config import RunConfig
 from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, create_folder
+from orlomo.report import figures
 from orlomo.report.page import page_of, told_of, write_report
-from orlomo.report.timeline import BARS
+from orlomo.report.plot import STATE_HEIGHTS, new_figure
+from orlomo.report.timeline import BARS, STATES
 from small import call_cli, classification, settings
 
 METHODS = ("orlomo", "prsgdm", "local-ormo-da")
@@ -211,8 +216,8 @@ def test_runs_that_are_not_whole(runs: list[orlomo.Run], tmp_path: Path) -> None
     assert done.returncode == 0
     assert "metrics.csv is empty" in done.stderr
     assert (tmp_path / "cut.html").is_file()
-    assert {path.name for path in (tmp_path / "figures").glob("*.png")} == {
-        f"{name}-cut.png" for name in ("timeline", "delays", "loss", "delay", "eta", "groups")
+    assert {path.name for path in (tmp_path / "figures/cut").glob("*.png")} == {
+        f"{name}.png" for name in ("timeline", "delays", "loss", "delay", "eta", "groups")
     }
 
 
@@ -226,13 +231,71 @@ def test_what_is_no_run_is_left_out(runs: list[orlomo.Run], tmp_path: Path) -> N
     )
     assert (tmp_path / "new/report.html").is_file()
     curves = {f"{name}-{by}" for name in ("accuracy", "loss") for by in ("seconds", "samples")}
-    each = {f"{chart}-{run.folder.name}" for chart in ("timeline", "delays", "delay", "eta") for run in runs}
-    groups = {"groups-orlomo", "groups-local-ormo-da"}
+    each = {f"{run.folder.name}/{chart}" for chart in ("timeline", "delays", "delay", "eta") for run in runs}
+    groups = {"orlomo/groups", "local-ormo-da/groups"}
     for ending in ("png", "svg"):
-        assert {path.stem for path in (tmp_path / "figures").glob(f"*.{ending}")} == curves | each | groups
+        found = (path.relative_to(tmp_path / "figures") for path in (tmp_path / "figures").rglob(f"*.{ending}"))
+        assert {str(path.with_suffix("")) for path in found} == curves | each | groups
     wrong = call_cli("report", tmp_path / "other", tmp_path, folder=tmp_path)
     assert wrong.returncode == 2
     assert "there is no run among these 2 folders" in wrong.stderr
+    wrong = call_cli("report", runs[0].folder, "-o", "other", folder=tmp_path)
+    assert (wrong.returncode, wrong.stderr) == (2, "orlomo: other is a folder: give the page a file's name with -o\n")
+
+
+def test_many_runs_of_one_method_can_be_told_apart(runs: list[orlomo.Run], tmp_path: Path) -> None:
+    told = told_of(runs[:1])
+    told["runs"] = [{**told["runs"][0], "name": f"run-number-{number}"} for number in range(12)]
+    path = tmp_path / "page.html"
+    path.write_text(page_of(told), "utf-8")
+    with browser(tmp_path, width=390, height=800) as phone:
+        phone.open(path.as_uri())
+        lines = phone.run("return document.getElementById('accuracy').data.map(trace => JSON.stringify(trace.line))")
+        assert len(set(lines)) == 12
+        size = "getBoundingClientRect().height"
+        assert phone.run(f"return document.querySelector('#accuracy .nsewdrag').{size}") > 130
+        entries = (
+            "return [...document.querySelectorAll('#accuracy .legend .traces')].map(e => e.getBoundingClientRect())"
+        )
+        assert len(phone.run(entries)) == 12
+        assert phone.run("return document.querySelector('#accuracy .scrollbar').getAttribute('height')") == "0"
+        assert phone.complaints() == []
+
+
+def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
+    told = told_of(runs[:1])
+    curve = told["runs"][0]["curves"]["train_loss"]
+    curve["value"] = [value - 1.0 for value in curve["value"]]
+    path = tmp_path / "page.html"
+    path.write_text(page_of(told), "utf-8")
+    window.open(path.as_uri())
+    drawn = "return document.querySelectorAll('#loss .scatterlayer .point').length"
+    assert window.run(drawn) == len(curve["value"])
+    figures.write_figures(told["runs"], tmp_path)
+    axes = new_figure(1, 1, (4, 3))[1]
+    figures.draw_curves(axes, told["runs"], "train_loss", "seconds")
+    assert axes.get_yscale() == "linear"
+
+
+def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Path) -> None:
+    """Mathematics, a legend's own rule, bytes that are no text, one that another chart's file has."""
+    folders = []
+    for name in (b"lr$^$", b"_hidden", b"no\xfftext", b"loss-seconds"):
+        folders.append(Path(os.fsdecode(bytes(tmp_path / "runs") + b"/" + name)))
+        shutil.copytree(runs[0].folder, folders[-1])
+    told = write_report(folders, tmp_path / "report.html")
+    paths = figures.write_figures(told["runs"], tmp_path / "figures")
+    assert len(set(paths)) == len(paths) == 2 * (4 + 4 * 5)
+    assert all(path.is_file() for path in paths)
+    axes = new_figure(1, 1, (4, 3))[1]
+    figures.draw_curves(axes, told["runs"], "train_loss", "seconds")
+    assert len(axes.get_legend().get_texts()) == 4
+
+
+def test_states_and_methods_differ_without_colour() -> None:
+    heights = [STATE_HEIGHTS[state] for state in ("computing", "transfer", "waiting")]
+    assert all(below < 0.6 * above for above, below in itertools.pairwise(heights))
+    assert set(STATE_HEIGHTS) == set(STATES)
 
 
 def test_late_reports_are_in_the_first_view_of_the_groups(tmp_path: Path) -> None:

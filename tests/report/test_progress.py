@@ -6,9 +6,11 @@ import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+import orlomo
 from orlomo.cluster.schedule import KINDS, REPORT
 from orlomo.report import progress as module
 from orlomo.report.progress import TerminalProgress
@@ -38,6 +40,15 @@ def test_a_tally_knows_where_the_time_went() -> None:
         ["1", "lost", "1", "1", "100%", "0%", "0%"],
     ]
     assert text_of(tally.histogram()).split() == ["delays", "0", "██", "█", "5"]
+
+
+def test_a_resumed_run_shows_what_it_has_kept(tmp_path: Path) -> None:
+    run = orlomo.train("quadratic", "orlomo", workers=3, epochs=1, jobs=1, out=tmp_path / "run")
+    tally = Tally.begin(5, run.event_columns)
+    rounds = [one.rounds for one in tally.workers.values()]
+    assert rounds == [*np.bincount(run.event_columns["worker"]).tolist(), 0, 0]
+    assert sum(tally.delays.values()) == len(run.event_columns["delay"])
+    assert len(text_of(Tally.begin(4, None).table(20)).splitlines()) == 5  # a line before there is a report
 
 
 def test_of_many_workers_those_that_matter_are_shown() -> None:

@@ -76,6 +76,19 @@ def test_a_crash_without_a_return_lasts_to_the_end() -> None:
     assert drawn(table)[-1] == (1, "lost work", 0.0, 1.5, 1)  # where nobody comes back, a row ends with its crash
 
 
+def test_at_a_barrier_one_waits_before_the_work_that_a_crash_ends() -> None:
+    nan = math.nan
+    before = [("report", 0, 0.0, 1.0, 1.0), ("report", 1, 0.0, 3.0, 3.0)]
+    table = events(*before, ("crash", 0, nan, 4.0, nan), ("report", 1, 3.0, 6.0, 3.0))
+    found = bars(table, end=0.0, synchronous=True)
+    own = [(STATES[s], b, e) for w, s, b, e, _ in zip(*(c.tolist() for c in found), strict=True) if w == 0]
+    assert own == [("computing", 0.0, 1.0), ("waiting", 1.0, 3.0), ("lost work", 3.0, 4.0)]
+    table = events(*before, ("crash", 0, nan, 2.0, nan), ("report", 1, 3.0, 6.0, 3.0))
+    found = bars(table, end=0.0, synchronous=True)
+    own = [(STATES[s], b, e) for w, s, b, e, _ in zip(*(c.tolist() for c in found), strict=True) if w == 0]
+    assert own == [("computing", 0.0, 1.0), ("waiting", 1.0, 2.0)]
+
+
 @given(st.integers(1, 400), st.integers(1, 6), st.integers(3, 60), st.integers(0, 2**32 - 1))
 def test_merging_keeps_every_workers_sums(reports: int, workers: int, limit: int, seed: int) -> None:
     source = np.random.default_rng(seed)

@@ -40,6 +40,7 @@ def test_a_line_every_few_seconds_where_there_is_no_terminal(
     row = {"kind": REPORT, "worker": 0, "delay": 1, "start": 0.0, "finish": 1.0, "compute": 1.0}
     with CellProgress() as progress:
         progress.begin([cell], [cell])
+        progress.started(cell, 2, None)
         for done in range(1, 101):
             now[0] += 0.2
             progress.event(cell, {**row, "samples": 16 * done})

@@ -36,7 +36,11 @@ class Recorder(Protocol):
 
 
 class Progress(Protocol):
-    """What a person watching is shown. One that has `event(row)` is told every row of the trace, too."""
+    """What a person watching is shown.
+
+    One that has `event(row)` is told every row of the trace, too; one that has `started(workers, kept)`, how many
+    workers there are, and what a resumed run keeps of its trace.
+    """
 
     def report(self, done: int, total: int, loss: float) -> None: ...
     def evaluation(self, row: dict[str, Any]) -> None: ...

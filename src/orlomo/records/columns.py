@@ -76,10 +76,10 @@ def read_columns(path: Path) -> Columns:
     Whole numbers become int64, numbers float64 (an empty field is NaN), anything else text.
     """
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunFolderError(f"cannot read {path}: {getattr(error, 'strerror', 'it is no text')}") from None
-    header, end, body = text[: text.rfind("\n") + 1].partition("\n")
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+    header, end, body = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").partition("\n")
     if not end:
         raise RunFolderError(f"{path} is empty: not even its header was written")
     names = header.split(",")

@@ -47,8 +47,10 @@ def _report(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
     from orlomo.report.export import export
+    from orlomo.report.progress import warn
 
-    for path in export(Run(options.folder), options.format, options.out or options.folder / options.format):
+    place = options.out or options.folder / options.format
+    for path in export(Run(options.folder), options.format, place, warn):
         print(path)
     return 0
 

@@ -6,25 +6,33 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically
 from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 
 
-def export(run: Run, kind: str, place: Path) -> list[Path]:
-    """Write the run's events and metrics in this format into a folder; the files."""
+def export(run: Run, kind: str, place: Path, warn: Callable[[str], None] = print) -> list[Path]:
+    """Write the run's events and metrics in this format into a folder; the files. A table that is missing is said."""
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
     require(place.resolve() != run.folder.resolve(), f"{place} is the run itself: choose another folder with -o")
     place.mkdir(parents=True, exist_ok=True)
-    return FORMATS[kind](run, place)
+    tables: dict[str, Columns] = {}
+    for name in ("events", "metrics"):
+        try:
+            tables[name] = run.event_columns if name == "events" else run.metric_columns
+        except RunFolderError as error:
+            warn(str(error))
+    if not tables:
+        raise RunFolderError(f"{run.folder} has no table that could be exported")
+    return FORMATS[kind](run, tables, place)
 
 
-def _csv(run: Run, place: Path) -> list[Path]:
+def _csv(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
     """The tables as they are, without a last line that was cut off."""
     paths = []
-    for name in ("events", "metrics"):
+    for name in tables:
         content = (run.folder / f"{name}.csv").read_bytes().rpartition(b"\n")
         path = place / f"{name}.csv"
         write_atomically(path, functools.partial(Path.write_bytes, data=content[0] + content[1]))
@@ -32,13 +40,12 @@ def _csv(run: Run, place: Path) -> list[Path]:
     return paths
 
 
-def _parquet(run: Run, place: Path) -> list[Path]:
+def _parquet(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise ConfigError("Parquet needs pyarrow: pip install 'orlomo[parquet]'") from None
-    tables: dict[str, Columns] = {"events": run.event_columns, "metrics": run.metric_columns}
     paths = []
     for name, columns in tables.items():
         path = place / f"{name}.parquet"
@@ -47,18 +54,22 @@ def _parquet(run: Run, place: Path) -> list[Path]:
     return paths
 
 
-def _tensorboard(run: Run, place: Path) -> list[Path]:
-    from orlomo.report.tensorboard import TensorBoardWriter, writes_in
+def _tensorboard(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
+    from orlomo.report.tensorboard import SCALARS, TensorBoardWriter, writes_in
 
     there = f"{place} holds TensorBoard's files already, and TensorBoard would show all of them as one run"
     require(not writes_in(place), f"{there}: choose another folder with -o")
+    missing = {"samples", "reports", *SCALARS} - set(tables.get("metrics", {}))
+    require(
+        not missing, f"{run.folder}/metrics.csv has no {', '.join(sorted(missing))}: TensorBoard has nothing to show"
+    )
     writer = TensorBoardWriter(place)
     writer.tell(run)
     writer.close()
     return [place]
 
 
-FORMATS: dict[str, Callable[[Run, Path], list[Path]]] = {
+FORMATS: dict[str, Callable[[Run, dict[str, Columns], Path], list[Path]]] = {
     "csv": _csv,
     "parquet": _parquet,
     "tensorboard": _tensorboard,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orlomo.report.plot import STATE_COLOURS, colour_of, figure_files, new_figure
+from orlomo.report.plot import STATE_COLOURS, STATE_HEIGHTS, colour_of, figure_files, new_figure
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 LABELS = {
@@ -26,7 +26,7 @@ Story = dict[str, Any]
 
 
 def write_figures(stories: list[Story], place: Path) -> list[Path]:
-    """All charts of these runs (see story.py), in files named after chart and run."""
+    """All charts of these runs (see story.py): the curves together, the others in a folder a run."""
     place.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, column in (("accuracy", "test_accuracy"), ("loss", "train_loss")):
@@ -45,14 +45,15 @@ def write_figures(stories: list[Story], place: Path) -> list[Path]:
     }
     for story in stories:
         left_out = {"loss"} if "train_loss" in story["curves"] else set()
-        left_out |= set() if story["groups"] else {"groups"}
+        left_out |= {"groups"} if isinstance(story["groups"], str) else set()
+        (place / story["name"]).mkdir(parents=True, exist_ok=True)
         for name, draw in charts.items():
             if story["facts"]["reports"] and name not in left_out:
                 tall = 1.5 + 0.22 * len(story["uses"]) if name == "timeline" else 4.2
                 figure, axes = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
                 draw(axes, story)
-                axes.set_title(f"{story['name']}: {story['method']}", fontsize=10)
-                paths += figure_files(figure, place / f"{name}-{story['name'].replace('/', '-')}")
+                axes.set_title(f"{story['name']}: {story['method']}", fontsize=10, parse_math=False)
+                paths += figure_files(figure, place / story["name"] / name)
     return paths
 
 
@@ -65,10 +66,12 @@ def draw_curves(axes: Any, stories: list[Story], column: str, against: str) -> N
             continue
         number = seen[story["method"]] = seen.get(story["method"], -1) + 1
         values = scale * np.array(curve["value"], dtype=float)
-        style = {"color": colour_of(story["method"]), "linestyle": DASHES[number % len(DASHES)]}
-        axes.plot(curve[against], values, label=story["name"], linewidth=1.6, **style)
+        style: dict[str, Any] = {"color": colour_of(story["method"]), "linestyle": DASHES[number % len(DASHES)]}
+        style |= {"linewidth": 1.6 + number // len(DASHES), "marker": "" if len(values) > 1 else "o"}
+        label = story["name"].replace("$", r"\$")
+        axes.plot(curve[against], values, label=f" {label}" if label.startswith("_") else label, **style)
     if column != "test_accuracy":
-        axes.set_yscale("log")
+        _logarithmic(axes)
     clocks = {story["clock"] for story in stories}
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
     axes.set(xlabel=clock if against == "seconds" else against, ylabel=LABELS[column])
@@ -93,12 +96,12 @@ def _timeline(axes: Any, story: Story) -> None:
         own = bars["state"] == code
         if own.any():
             colour = STATE_COLOURS.get(state, colour_of(story["method"]))
-            more: dict[str, Any] = {"color": colour, "edgecolor": "white", "linewidth": edge}
+            more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge}
             if state in ("lost work", "absent"):
                 hatch = {"lost work": "////", "absent": "xxx"}[state]
                 more = {"hatch": hatch, "facecolor": "none", "edgecolor": colour, "linewidth": 0.5}
             widths = bars["end"][own] - bars["begin"][own]
-            axes.barh(bars["worker"][own], widths, 0.8, bars["begin"][own], label=state, **more)
+            axes.barh(bars["worker"][own], widths, STATE_HEIGHTS[state], bars["begin"][own], label=state, **more)
     axes.invert_yaxis()
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=story["clock"], ylabel="worker")
@@ -112,10 +115,17 @@ def draw_dots(axes: Any, story: Story, column: str) -> None:
     axes.plot(dots["finish"], values, ".", markersize=3, alpha=0.6, color=colour_of(story["method"]))
     axes.set(xlabel=story["clock"], ylabel=LABELS[column])
     if column == "loss":
-        axes.set_yscale("log")
+        _logarithmic(axes)
     else:
         axes.set_ylim(0, None)
     axes.grid(alpha=0.25)
+
+
+def _logarithmic(axes: Any) -> None:
+    """Where all that is drawn is above zero."""
+    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
+    if (drawn[~np.isnan(drawn)] > 0).all():
+        axes.set_yscale("log")
 
 
 def _groups(axes: Any, story: Story) -> None:

@@ -15,8 +15,11 @@ from orlomo.report.story import story
 def html_of(run: Run) -> str:
     """A heading, a line of numbers and a few small charts, as HTML that needs nothing else."""
     notes: list[str] = []
-    told = story(run, run.folder.name, notes)
-    title = f"{told['name']}: {told['method']} on {told['task']}, {told['workers']} workers, {told['state']}"
+    told = story(run, run.folder.resolve().name, notes)
+    title = (
+        f"{told['name']}: {told['method']} on {told['task']}, {told['workers']} worker{'s' * (told['workers'] != 1)}, "
+    )
+    title += told["state"]
     facts = told["facts"]
     numbers = [f"{facts['reports']:,} reports"]
     if facts["test_accuracy"] is not None:

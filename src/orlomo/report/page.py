@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from orlomo import __version__, config
-from orlomo.errors import OrlomoError, RunFolderError
+from orlomo.errors import OrlomoError, RunFolderError, require
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
-from orlomo.report.plot import COLOURS, OTHER, STATE_COLOURS
+from orlomo.report.plot import COLOURS, OTHER, STATE_COLOURS, STATE_HEIGHTS
 from orlomo.report.story import differences, story
 
 WEB = Path(__file__).parent / "web"
@@ -30,6 +30,7 @@ def write_report(folders: Sequence[Path], path: Path) -> dict[str, Any]:
             notes.append(f"{error}; it is left out.")
     if not runs:
         raise RunFolderError(f"there is no run among these {len(folders)} folders: {notes[0]}")
+    require(not path.is_dir(), f"{path} is a folder: give the page a file's name with -o")
     told = told_of(runs, notes)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: write_text(temporary, page_of(told)))
@@ -44,7 +45,7 @@ def told_of(runs: Sequence[Run], notes: Sequence[str] = ()) -> dict[str, Any]:
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]
-    colours = {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS}
+    colours = {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS}
     return {"title": title, "notes": notes, "colours": colours, "runs": stories, "differences": differences(tables)}
 
 
@@ -69,9 +70,14 @@ def page_of(told: dict[str, Any], connect: str = "'none'") -> str:
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """As short as tells them apart."""
-    parts = [folder.resolve().parts for folder in folders]
+    parts = [tuple(map(_printable, folder.resolve().parts)) for folder in folders]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):
             return names
     raise RunFolderError(f"{folders[0]} is named more than once")
+
+
+def _printable(name: str) -> str:
+    """A file's name may hold bytes that are no text."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -24,6 +24,9 @@ OTHER = "#7f7f7f"
 STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
 """In a timeline; computing has the method's own, and absent only the outline."""
 
+STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
+"""In a timeline: no eye needs colours to tell them apart."""
+
 POINTS = 400
 
 

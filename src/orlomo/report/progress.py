@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from orlomo.records.columns import Columns
 from orlomo.report.tally import Tally
 
 REFRESH_SECONDS = 0.1
@@ -79,6 +80,10 @@ class TerminalProgress:
         """The run is over."""
         self._done_runs += 1
         self._bar.update(self._overall, completed=self._done_runs)
+
+    def started(self, workers: int, kept: Columns | None) -> None:
+        """A run starts, or goes on with what it has kept of its trace."""
+        self._tally = Tally.begin(workers, kept)
 
     def event(self, row: dict[str, Any]) -> None:
         """A row of the trace: a report, or a worker that comes or goes."""

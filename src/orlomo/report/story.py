@@ -6,7 +6,6 @@ The page, the figures and the notebook all draw from this.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,10 @@ from numpy.typing import NDArray
 
 from orlomo import config as configuration
 from orlomo.config import RunConfig
-from orlomo.errors import RunFolderError
 from orlomo.records.columns import Columns
-from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run
+from orlomo.records.run import Run
 from orlomo.report.summary import without_nan
+from orlomo.report.tables import only, table_of
 from orlomo.report.thin import thin
 from orlomo.report.timeline import STATES, bars, uses
 
@@ -26,12 +25,6 @@ GROUPS_SHOWN = 12
 DOTS_SHOWN = 1000
 """Of these groups, at first, at most so many reports."""
 
-DISPENSABLE = ("loss", "learning_rate", "test_loss", "params_checksum")
-"""Columns without which all the rest can be shown."""
-
-WORDS = ("kind", "params_checksum")
-"""Columns that are no numbers."""
-
 RANGED = ("iteration", "group")
 BINS = 60
 
@@ -39,12 +32,12 @@ BINS = 60
 def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
     """All that is shown of a run; what cannot be is noted."""
     config = run.config
-    events = _read(name, notes, EVENT_NAMES, lambda: run.event_columns)
-    metrics = _read(name, notes, METRIC_NAMES, lambda: run.metric_columns)
-    reports = _only(events, events["kind"] == "report")
+    events, damaged = table_of(run, "events", name, notes)
+    metrics, _ = table_of(run, "metrics", name, notes)
+    reports = only(events, events["kind"] == "report")
     simulated = config.engine == "simulated"
     end = float(reports["finish"][-1]) if simulated and len(reports["finish"]) else 0.0  # real ones never come back
-    drawn = bars(events, end)
+    drawn = bars(events, end, synchronous=config.method.synchronous)
     return {
         "name": name,
         "method": config.method.name,
@@ -59,7 +52,9 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
         "delay": _thinned(reports, "delay", ("finish", "iteration", "worker", "delay")),
         "delays": histogram(reports["delay"]),
         "eta": _thinned(reports, "eta", ("finish", "iteration", "delay", "eta")),
-        "groups": _groups(config, events),
+        "groups": _groups(config, events)
+        if not damaged
+        else "Lines of events.csv are missing, and groups are counted.",
         "timeline": {"states": list(STATES), **{name: numbers(column) for name, column in drawn._asdict().items()}},
         "uses": [without_nan(use._asdict()) for use in uses(events, drawn, config.workers)],
         "config": configuration.write(config),
@@ -103,23 +98,6 @@ def differences(tables: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {name: values for name, values in texts.items() if len(set(values)) > 1}
 
 
-def _read(name: str, notes: list[str], names: Sequence[str], read: Callable[[], Columns]) -> Columns:
-    """A table of a run, or an empty one and a note."""
-    try:
-        found = read()
-    except RunFolderError as error:
-        notes.append(f"{name}: {error}.")
-        found = {}
-    rows = len(next(iter(found.values()), ()))
-    for column in names:
-        if column not in found and column in DISPENSABLE:
-            found[column] = np.full(rows, np.nan)
-        elif rows and (column not in found or (found[column].dtype == object and column not in WORDS)):
-            notes.append(f"{name}: there is no {column}, or it is no number.")
-            found, rows = {}, 0
-    return found if rows else {column: np.zeros(0) for column in names}
-
-
 def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, Any]:
     """The few numbers that a person wants first."""
     delays, last = reports["delay"], {name: column[-1:] for name, column in metrics.items()}
@@ -155,12 +133,12 @@ def _thinned(reports: Columns, by: str, names: tuple[str, ...]) -> dict[str, Any
     return {name: numbers(reports[name][places]) for name in names}
 
 
-def _groups(config: RunConfig, events: Columns) -> dict[str, Any] | None:
-    """Into which group each update went, and its weight in the momentum then; None where there is no such momentum."""
+def _groups(config: RunConfig, events: Columns) -> dict[str, Any] | str:
+    """Into which group each update went, and its weight in the momentum then; or why there is none of that."""
     method = config.method
     if method.synchronous or not method.keeps_momentum:
-        return None
-    reports = _only(events, events["kind"] == "report")
+        return f"{method.name} keeps no momentum that reports are sorted into."
+    reports = only(events, events["kind"] == "report")
     newest = newest_groups(events, config.workers)
     behind = newest - reports["group"]
     weight = reports["eta"] * float(getattr(method, "momentum", 0.0)) ** behind
@@ -173,10 +151,6 @@ def _groups(config: RunConfig, events: Columns) -> dict[str, Any] | None:
     if len(recent):  # with those that came late, and so belong to older groups
         ranges = {name: [int(columns[name][recent].min()), int(columns[name][recent].max())] for name in RANGED}
     return {"shown": ranges, **{name: numbers(column[places]) for name, column in columns.items()}}
-
-
-def _only(events: Columns, chosen: NDArray[np.bool_]) -> Columns:
-    return {name: column[chosen] for name, column in events.items()}
 
 
 def numbers(column: NDArray[Any]) -> list[Any]:

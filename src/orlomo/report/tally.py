@@ -10,6 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from orlomo.cluster.schedule import KINDS, REPORT
+from orlomo.records.columns import Columns
+
+SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples")
+"""Of a row of the trace, what is shown."""
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 COLUMNS = 40
@@ -41,6 +45,16 @@ class Tally:
     workers: dict[int, Worker] = field(default_factory=dict)
     delays: Counter[int] = field(default_factory=Counter)
     samples: int = 0
+
+    @classmethod
+    def begin(cls, workers: int, kept: Columns | None) -> Tally:
+        """With a line for each worker, and what a resumed run has kept."""
+        tally = cls({worker: Worker() for worker in range(workers)})
+        names = [name for name in SHOWN if name in (kept or {})]
+        for values in zip(*(kept[name].tolist() for name in names), strict=True) if kept else ():
+            row = dict(zip(names, values, strict=True))
+            tally.event({**row, "kind": KINDS.index(row["kind"])})
+        return tally
 
     def event(self, row: dict[str, Any]) -> None:
         """One row of the trace (see cluster/schedule.py)."""

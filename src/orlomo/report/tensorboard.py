@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from orlomo.cluster.schedule import REPORT
-from orlomo.errors import ConfigError
+from orlomo.errors import ConfigError, RunFolderError
+from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 
 SCALARS = ("test_accuracy", "test_loss", "train_loss", "learning_rate", "epoch")
@@ -42,6 +43,11 @@ class TensorBoardWriter:
             self._beside.event(row)
         if row["kind"] in (REPORT, "report"):
             self._waiting.append((int(row["delay"]), float(row["eta"])))
+
+    def started(self, workers: int, kept: Columns | None) -> None:
+        """Passed on."""
+        if hasattr(self._beside, "started"):
+            self._beside.started(workers, kept)
 
     def report(self, done: int, total: int, loss: float) -> None:
         """Reports are told as events; here they are only passed on."""
@@ -78,9 +84,11 @@ class TensorBoardWriter:
 
     def tell(self, run: Run) -> None:
         """What a run has recorded so far; the display beside is not told."""
-        events, metrics = run.event_columns, run.metric_columns
-        reports = events["kind"] == "report"
-        self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
+        metrics = run.metric_columns
+        with contextlib.suppress(RunFolderError, KeyError):  # the evaluations can be told without the delays
+            events = run.event_columns
+            reports = events["kind"] == "report"
+            self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
         beside, self._beside = self._beside, None
         for place in range(len(metrics["iteration"])):
             self.evaluation({name: column[place] for name, column in metrics.items()})

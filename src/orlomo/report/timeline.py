@@ -66,17 +66,19 @@ def by_worker(events: Columns) -> dict[int, NDArray[np.int64]]:
     return dict(zip(workers.tolist(), np.split(order, begins[1:]), strict=True))
 
 
-def bars(events: Columns, end: float = 0.0, limit: int = BARS) -> Bars:
+def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool = False) -> Bars:
     """The timeline in about `limit` bars: many rounds are merged into one bar for each state, in proportion.
 
     `end`: until when those are absent that crashed and have not come back; 0: their rows end with the crash.
+    `synchronous`: after a report one waits until the others are handed parameters.
     """
+    starts = np.unique(events["start"][events["kind"] == "report"]) if synchronous else None
     own = by_worker(events)
     reports = int((events["kind"] == "report").sum())
     merging = Merging(max(1, -(-3 * reports // limit)), max(1, limit // (10 * max(1, len(own)))))
     found: list[Bar] = []
     for worker, rows in own.items():
-        found += _bars_of(worker, {name: events[name][rows] for name in COLUMNS}, end, merging)
+        found += _bars_of(worker, {name: events[name][rows] for name in COLUMNS}, end, merging, starts)
     table = np.array(found, dtype=np.float64).reshape(-1, 5)
     whole = table[:, [0, 1, 4]].astype(np.int64)
     return Bars(whole[:, 0], whole[:, 1], table[:, 2], table[:, 3], whole[:, 2])
@@ -110,7 +112,7 @@ def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
     return result
 
 
-def _bars_of(worker: int, own: Columns, end: float, merging: Merging) -> list[Bar]:
+def _bars_of(worker: int, own: Columns, end: float, merging: Merging, starts: NDArray[np.float64] | None) -> list[Bar]:
     """One worker's: stretches of reports, parted by its comings and goings."""
     changes = np.flatnonzero(own["kind"] != "report")
     found: list[Bar] = []
@@ -121,6 +123,11 @@ def _bars_of(worker: int, own: Columns, end: float, merging: Merging) -> list[Ba
         if first >= 0:
             moment, kind = float(own["finish"][first]), own["kind"][first]
             leaves = kind in ("crash", "leave")
+            if here and kind == "crash" and starts is not None and not np.isnan(since):
+                handed = float(np.append(starts[starts >= since], moment).min())  # when the next round began
+                if handed > since:
+                    found.append((worker, WAITING, since, min(handed, moment), 1))
+                since = min(handed, moment)
             if not np.isnan(since) and moment > since:
                 state = (LOST if kind == "crash" else WAITING) if here else ABSENT
                 found.append((worker, state, since, moment, 1))

@@ -91,6 +91,9 @@ class Handler(BaseHTTPRequestHandler):
                 status, kind, content = HTTPStatus.OK, "application/json", self.server.follower.read()
             except (OSError, OrlomoError) as error:  # the folder is gone
                 status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode()
+            except Exception as error:  # the page shows it, and what it has
+                text = f"the run cannot be shown: {type(error).__name__}: {error}\n"
+                status, kind, content = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode()
             self._send(status, kind, content)
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is only / and /data\n")

@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from orlomo.records.columns import Columns
 from orlomo.report.progress import LINE_SECONDS
 from orlomo.report.tally import Tally
 from orlomo.reproduce.plan import Cell
@@ -72,9 +73,13 @@ class CellProgress:
         self._next_line = self._started + LINE_SECONDS
         self._console.print(f"{self._all} runs: {self._all - self._left} done, {self._left} to do", highlight=False)
 
+    def started(self, cell: Cell, workers: int, kept: Columns | None) -> None:
+        """A run starts, or goes on with what it has kept of its trace."""
+        self._tallies[cell] = Tally.begin(workers, kept)
+
     def event(self, cell: Cell, row: dict[str, Any]) -> None:
         """A row of a run's trace."""
-        tally = self._tallies.setdefault(cell, Tally())
+        tally = self._tallies[cell]
         tally.event(row)
         self._samples[cell] = (self._samples.get(cell, (tally.samples, 0))[0], tally.samples)
 

@@ -17,7 +17,9 @@ from orlomo.config import same_run, write
 from orlomo.engines.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.records.columns import Columns
 from orlomo.records.run import Run
+from orlomo.report.tally import SHOWN
 from orlomo.reproduce.plan import Cell
 from orlomo.reproduce.progress import CellProgress
 from orlomo.tasks.task import Task
@@ -140,7 +142,7 @@ def _listen(
     warn: Callable[[str], None],
     stopped: _Stopped,
 ) -> None:
-    """Take one message of a run: ("event", ...), ("report", ...) or ("evaluation", ...) for a person,
+    """Take one message of a run: ("started", ...), ("event", ...), ("report", ...) or ("evaluation", ...) for a person,
     ("warning", text), ("failed", text); a closed pipe is its end."""
     cell = active[pipe].cell
     try:
@@ -158,16 +160,14 @@ def _listen(
         warn(f"{cell.folder.name}: {rest[0]}")
     elif kind == "failed":
         stopped.error = stopped.error or OrlomoError(rest[0])
+    elif kind == "started":
+        progress.started(cell, *rest)
     elif kind == "event":
         progress.event(cell, *rest)
     elif kind == "report":
         progress.report(cell, *rest)
     else:
         progress.evaluation(cell, *rest)
-
-
-SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples")
-"""Of an event, what a display needs."""
 
 
 class _Teller:
@@ -181,6 +181,9 @@ class _Teller:
             self._pipe.send(message)
         except OSError:
             signal.raise_signal(signal.SIGTERM)
+
+    def started(self, workers: int, kept: Columns | None) -> None:
+        self.tell("started", workers, kept and {name: kept[name] for name in SHOWN if name in kept})
 
     def event(self, row: dict[str, Any]) -> None:
         self.tell("event", {name: row[name] for name in SHOWN if name in row})

@@ -2,6 +2,8 @@
 // Draws the runs in #data; where that names an address to follow, asks it for news once a second.
 
 const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
+const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+const clock = (runs) => (new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock);
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const against = { accuracy: "seconds", loss: "seconds" };
 let page = JSON.parse(document.getElementById("data").textContent);
@@ -22,9 +24,15 @@ function colour(run) {
   return run.method === "local-sgd" ? variable("--fore") : page.colours.methods[run.method] || page.colours.other;
 }
 
-function dash(run) {
-  const alike = page.runs.filter((other) => other.method === run.method);
-  return DASHES[alike.indexOf(run) % DASHES.length];
+function line(run) {
+  const place = page.runs.filter((other) => other.method === run.method).indexOf(run);
+  return { color: colour(run), dash: DASHES[place % DASHES.length], width: 2 + 1.5 * Math.floor(place / DASHES.length) };
+}
+
+function legend(id, runs) { // its height, in rows of as many names as fit
+  const longest = Math.max(...runs.map((run) => run.name.length)), each = 7 * longest + 60;
+  const rows = Math.ceil(runs.length / Math.max(1, Math.floor((document.getElementById(id).clientWidth - 70) / each)));
+  return runs.length > 1 ? { showlegend: true, tall: 20 * Math.max(0, rows - 1) } : {};
 }
 
 function draw(id, traces, more = {}) {
@@ -33,12 +41,13 @@ function draw(id, traces, more = {}) {
   const layout = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fore, family: "system-ui, sans-serif", size: 12 },
     margin: { l: 50, r: 12, t: 8, b: 42 }, hovermode: "closest", uirevision: `${id}-${chosen}-${against[id] || ""}`, showlegend: false,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, ...more,
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, maxheight: 40 + (more.tall || 0) }, ...more,
     xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
   };
   const place = document.getElementById(id);
   if (!place.classList.contains("js-plotly-plot")) place.replaceChildren(); // what `nothing` said
   place.style.height = more.height ? `${more.height}px` : "";
+  if (more.tall) place.style.height = `${place.clientHeight + more.tall}px`; // a long legend
   Plotly.react(place, traces, layout, { responsive: true, displayModeBar: false });
 }
 
@@ -52,6 +61,7 @@ function nothing(id, text) {
 
 function logarithmic(columns) {
   const values = columns.flat().filter((value) => value > 0);
+  if (columns.flat().some((value) => value !== null && value <= 0)) return {};
   const decades = Math.log10(values.reduce((a, b) => Math.max(a, b), 0) / values.reduce((a, b) => Math.min(a, b), Infinity));
   return { type: "log", exponentformat: "power", dtick: decades > 1.5 ? 1 : "D2" };
 }
@@ -63,12 +73,11 @@ function curve(id, name, label, scale, more = {}) {
   document.querySelector(`[data-for=${id}]`).hidden = !runs.length;
   if (!runs.length) return nothing(id, none);
   const traces = runs.map((run) => ({
-    type: "scatter", mode: runs.length < 9 && run.curves[name].value.length < 60 ? "lines+markers" : "lines", name: plain(run.name),
+    type: "scatter", mode: run.curves[name].value.length < (runs.length < 9 ? 60 : 2) ? "lines+markers" : "lines", name: plain(run.name),
     x: run.curves[name][by], y: run.curves[name].value.map((value) => (value === null ? null : scale * value)),
-    line: { color: colour(run), dash: dash(run), width: 2 }, marker: { size: 5 },
+    line: line(run), marker: { size: 5 },
   }));
-  const clock = new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock;
-  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, showlegend: runs.length > 1 });
+  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock(runs) : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, ...legend(id, runs) });
 }
 
 function loss() {
@@ -78,18 +87,14 @@ function loss() {
   document.querySelector("[data-for=loss]").hidden = true;
   draw("loss", runs.map((run) => ({ // no evaluation yet
     type: "scatter", mode: "markers", name: plain(run.name), x: run.loss.finish, y: run.loss.loss, marker: { color: colour(run), size: 4, opacity: 0.6 },
-  })), { xaxis: { title: { text: runs[0].clock } }, yaxis: { title: { text: "loss of each report" }, ...logarithmic(runs.map((run) => run.loss.loss)) }, showlegend: runs.length > 1 });
+  })), { xaxis: { title: { text: clock(runs) } }, yaxis: { title: { text: "loss of each report" }, ...logarithmic(runs.map((run) => run.loss.loss)) }, ...legend("loss", runs) });
 }
 
 function switches() {
   for (const place of document.querySelectorAll(".switch")) {
     const id = place.dataset.for;
-    place.replaceChildren(...Object.entries(LABELS).map(([by, label]) => {
-      const button = element("button", label, { type: "button" });
-      button.setAttribute("aria-pressed", String(against[id] === by));
-      button.onclick = () => { against[id] = by; render(); };
-      return button;
-    }));
+    if (!place.childElementCount) place.append(...Object.entries(LABELS).map(([by, label]) => element("button", label, { type: "button", value: by, onclick: () => { against[id] = by; render(); } })));
+    for (const button of place.children) button.setAttribute("aria-pressed", String(against[id] === button.value));
   }
 }
 
@@ -104,14 +109,14 @@ function facts() {
       "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
     };
     const cells = Object.entries(shown).map(([label, value]) => element("div", [element("b", value), element("span", label)]));
-    const title = `${run.name}: ${run.method} on ${run.task}, ${run.workers} workers, ${run.engine}, ${run.state}`;
+    const title = `${run.name}: ${run.method} on ${run.task}, ${plural(run.workers, "worker")}, ${run.engine}, ${run.state}`;
     return element("div", [element("h2", [swatch, title]), element("div", cells, { className: "facts" })], { className: "run" });
   }));
 }
 
 function choice() {
   const place = document.getElementById("choice");
-  if (page.runs.length < 2) return place.replaceChildren();
+  if (page.runs.length < 2 || place.childElementCount) return;
   const select = element("select", page.runs.map((run, i) => element("option", run.name, { value: i, selected: i === chosen })), { id: "run" });
   select.onchange = () => { chosen = Number(select.value); render(); };
   place.replaceChildren(element("label", ["Below: ", select], { htmlFor: "run" }));
@@ -126,13 +131,13 @@ function timeline(run) {
     const places = t.state.flatMap((value, i) => (value === code ? [i] : []));
     return {
       type: "bar", orientation: "h", name: state, y: places.map((i) => t.worker[i]), base: places.map((i) => t.begin[i]),
-      x: places.map((i) => t.end[i] - t.begin[i]), width: 0.8, customdata: places.map((i) => [t.end[i], t.rounds[i]]),
+      x: places.map((i) => t.end[i] - t.begin[i]), width: page.colours.heights[state], customdata: places.map((i) => [t.end[i], t.rounds[i]]),
       marker: {
         color: state === "absent" ? "#00000000" : states[state] || colour(run),
         line: state === "absent" ? { width: 1, color: gone } : { width: edge, color: variable("--panel") },
         pattern: { shape: { "lost work": "/", absent: "x" }[state] || "", fgcolor: gone, size: 6, solidity: 0.2 },
       },
-      hovertemplate: `worker %{y}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (%{customdata[1]} rounds)<extra></extra>`,
+      hovertemplate: `worker %{y}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (rounds: %{customdata[1]})<extra></extra>`,
     };
   }).filter((trace) => trace.y.length);
   const rows = new Set(t.worker).size;
@@ -146,21 +151,21 @@ function delays(run) {
   draw("delays", [{
     type: "bar", x: d.left.map((left, i) => left + (d.width[i] - 1) / 2), y: d.count, width: d.width, marker: { color: colour(run) },
     customdata: d.left.map((left, i) => (d.width[i] === 1 ? left : `${left} to ${left + d.width[i] - 1}`)), hovertemplate: "delay %{customdata}: %{y} reports<extra></extra>",
-  }], { bargap: 0.05, xaxis: { title: { text: "delay (reports)" } }, yaxis: { title: { text: "reports" } } });
+  }], { bargap: 0.05, xaxis: { title: { text: "delay (reports)" }, tickformat: "d", dtick: d.left.at(-1) + d.width.at(-1) < 12 ? 1 : null }, yaxis: { title: { text: "reports" } } });
 }
 
 function dots(id, run, column, label, more = {}) {
   const c = run[column];
   if (!c.finish.length) return nothing(id, "No report yet.");
   draw(id, [{
-    type: "scatter", mode: "markers", x: c.finish, y: c[column], marker: { color: colour(run), size: 4, opacity: 0.6 }, customdata: c.iteration,
+    type: "scatter", mode: "markers", x: c.finish, y: c[column], marker: { color: colour(run), size: 4, opacity: 0.6 }, customdata: c.iteration, cliponaxis: false,
     hovertemplate: `iteration %{customdata}<br>${label} %{y}<extra></extra>`,
   }], { xaxis: { title: { text: run.clock } }, yaxis: { title: { text: label }, rangemode: "tozero", ...more } });
 }
 
 function groups(run) {
   const g = run.groups;
-  if (!g) return nothing("groups", `${run.method} keeps no momentum that reports are sorted into.`);
+  if (typeof g === "string") return nothing("groups", g);
   if (!g.group.length) return nothing("groups", "No report yet.");
   draw("groups", [{
     type: "scatter", mode: "markers", x: g.iteration, y: g.group, customdata: g.iteration.map((_, i) => [g.worker[i], g.delay[i], g.behind[i], g.weight[i]]),
@@ -178,7 +183,7 @@ function table(id, headings, rows) {
 
 function render() {
   const run = page.runs[chosen];
-  document.getElementById("title").textContent = page.title;
+  document.getElementById("title").textContent = document.title = page.title;
   say(page.notes);
   facts(); choice(); switches();
   curve("accuracy", "test_accuracy", "test accuracy (%)", 100);

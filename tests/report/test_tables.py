@@ -1,0 +1,101 @@
+"""Tables that are damaged: what can be shown is shown, and what cannot is said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
+
+import orlomo
+from orlomo.report.page import told_of
+from small import classification, settings
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> orlomo.Run:
+    place = tmp_path_factory.mktemp("runs") / "run"
+    faults = (orlomo.Fault(time=5.3, worker=1, kind="crash"), orlomo.Fault(time=9.0, worker=1, kind="return"))
+    cluster = orlomo.Cluster(faults=faults)
+    return orlomo.train(classification(), settings("orlomo"), workers=3, epochs=8, cluster=cluster, jobs=1, out=place)
+
+
+@pytest.fixture
+def folder(whole: orlomo.Run, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole.folder, tmp_path / "run"))
+
+
+def told(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    found = told_of([orlomo.Run(folder)])
+    json.dumps(found, allow_nan=False)
+    return found["runs"][0], found["notes"]
+
+
+def change(path: Path, line: int, column: str, value: str) -> None:
+    lines = path.read_text().splitlines()
+    fields = lines[line].split(",")
+    fields[lines[0].split(",").index(column)] = value
+    lines[line] = ",".join(fields)
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("column", ["delay", "group", "eta", "finish", "worker", "kind"])
+@pytest.mark.parametrize("value", ["", "x", "-1e300", "inf", "1e300"])
+def test_a_damaged_field_costs_one_line(folder: Path, column: str, value: str) -> None:
+    change(folder / "events.csv", 1, "start", "-0.01")  # a real clock may say that at the beginning
+    before, notes = told(folder)
+    assert notes == []
+    change(folder / "events.csv", 3, column, value)
+    after, notes = told(folder)
+    assert after["facts"]["reports"] == before["facts"]["reports"] - 1
+    assert notes == ["run: 1 damaged line of events.csv left out."]
+    assert "groups are counted" in after["groups"]
+
+
+def test_a_loss_that_is_no_number_costs_nothing_else(folder: Path) -> None:
+    before, _ = told(folder)
+    change(folder / "events.csv", 3, "loss", "1.2#4")
+    after, notes = told(folder)
+    assert notes == []
+    assert after["timeline"] == before["timeline"]
+    assert after["groups"] == before["groups"]
+
+
+def test_bytes_that_are_no_text(folder: Path) -> None:
+    before, _ = told(folder)
+    with (folder / "events.csv").open("ab") as file:
+        file.write(b"\xff")  # in a line that is not finished
+    assert told(folder) == (before, [])
+
+
+def test_lines_cut_short_in_the_middle_are_counted(folder: Path) -> None:
+    before, _ = told(folder)
+    lines = (folder / "events.csv").read_text().splitlines(keepends=True)
+    (folder / "events.csv").write_text("".join([*lines[:5], lines[5][:9] + "\n", lines[6][:4] + "\n", *lines[7:]]))
+    after, notes = told(folder)
+    assert notes == ["run: 2 damaged lines of events.csv left out."]
+    assert after["facts"]["reports"] == before["facts"]["reports"] - 2
+
+
+@trying(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_is_too_much(data: st.DataObject, whole: orlomo.Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(whole.folder / "config.toml", folder)
+    for name in ("events.csv", "metrics.csv"):
+        content = bytearray((whole.folder / name).read_bytes())
+        for _ in range(data.draw(st.integers(0, 4))):
+            place = data.draw(st.integers(0, len(content)))
+            length = data.draw(st.integers(0, 40))
+            content[place : place + length] = data.draw(
+                st.binary(max_size=8) | st.sampled_from([b",", b"\n", b"-", b"9" * 30])
+            )
+        (folder / name).write_bytes(content)
+    shown, _ = told(folder)
+    assert shown["facts"]["reports"] <= 1000
