@@ -31,7 +31,7 @@ def main() -> None:
         cluster = orlomo.Cluster(speeds=slow.speeds, faults=faults)
         for name in ("orlomo", "prsgdm"):
             method = orlomo.method(name, learning_rate=0.1, local_steps=32)
-            screen = Screen(DOCS / "images/screen.svg", 80) if name == "orlomo" else None
+            screen = Recorded(DOCS / "images/screen.svg", 80) if name == "orlomo" else None
             orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name, progress=screen)
         write_report([folder / "orlomo", folder / "prsgdm"], folder / "report.html")
         for name, width, last, dark in (("report", 1280, "groups", False), ("report-phone", 390, "timeline", True)):
@@ -45,7 +45,7 @@ def main() -> None:
                 print(DOCS / f"images/{name}.png")
 
 
-class Screen(TerminalProgress):
+class Recorded(TerminalProgress):
     """The screen of `orlomo train`, in a file as it was after so many reports."""
 
     def __init__(self, path: Path, after: int):

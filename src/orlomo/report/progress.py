@@ -5,34 +5,29 @@ from __future__ import annotations
 import math
 import sys
 import time
-from types import TracebackType
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from orlomo.records.columns import Columns
+from orlomo.report.screen import LINE_SECONDS, Screen
 from orlomo.report.tally import Tally
 
 REFRESH_SECONDS = 0.1
-LINE_SECONDS = 5.0
-"""Between lines where there is no terminal."""
-
 FRAME_LINES = 7
 """Of the screen that are not workers."""
 
 
-class TerminalProgress:
+class TerminalProgress(Screen):
     """On standard error; use it as a context manager.
 
     With `runs`, several runs follow one another under one bar: call `begin` for each.
     """
 
     def __init__(self, quiet: bool = False, runs: int = 1):
-        self._console = Console(stderr=True)
-        self._prints = not quiet and not self._console.is_terminal
+        super().__init__(quiet)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -48,9 +43,6 @@ class TerminalProgress:
         self._overall = self._bar.add_task("all runs", total=runs, facts="", visible=runs > 1)
         self._current = self._bar.add_task("training", total=None, facts="")
         self._reset("training")
-        self._live: Live | None = None
-        if not quiet and self._console.is_terminal:
-            self._live = Live(get_renderable=self._screen, console=self._console, transient=True, refresh_per_second=5)
 
     def _reset(self, description: str) -> None:
         self._description = description
@@ -59,17 +51,6 @@ class TerminalProgress:
         self._next_update = 0.0
         self._first: tuple[float, int, int] | None = None  # moment, reports and samples of this sitting's first report
         self._next_line = math.inf
-
-    def __enter__(self) -> TerminalProgress:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def begin(self, description: str) -> None:
         """The next run starts."""
@@ -95,7 +76,7 @@ class TerminalProgress:
         now = time.monotonic()
         if self._first is None:
             self._first, self._next_line = (now, done, self._tally.samples), now + LINE_SECONDS
-        if self._prints and now >= self._next_line and done < total:
+        if not self._is_screen and now >= self._next_line and done < total:
             self._next_line = now + LINE_SECONDS
             self._print(now, done, total)
         if now < self._next_update and done < total:
@@ -122,13 +103,9 @@ class TerminalProgress:
         left = (now - begun) / max(1, done - before) * (total - done)
         clock = f"{int(left) // 60}:{int(left) % 60:02d}"
         facts = self._facts(now)
-        print(
-            f"{self._description}: {done / total:.0%}, {done:,} of {total:,} reports, {clock} left, {facts}",
-            file=sys.stderr,
-        )
+        self._line(f"{self._description}: {done / total:.0%}, {done:,} of {total:,} reports, {clock} left, {facts}")
 
     def _screen(self) -> RenderableType:
-        """Drawn a few times a second, in a thread of its own."""
         parts: list[RenderableType] = [self._bar]
         if self._tally.workers:
             parts += ["", self._tally.table(self._console.height - FRAME_LINES), "", self._tally.histogram()]

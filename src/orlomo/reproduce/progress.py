@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from types import TracebackType
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from orlomo.records.columns import Columns
-from orlomo.report.progress import LINE_SECONDS
+from orlomo.report.screen import LINE_SECONDS, Screen
 from orlomo.report.tally import Tally
 from orlomo.reproduce.plan import Cell
 
@@ -26,14 +24,14 @@ FRAME_LINES = 8
 """Of the screen that are neither workers nor runs."""
 
 
-class CellProgress:
+class CellProgress(Screen):
     """One line for the whole, one for each run at work, and the workers and delays of the first of these.
 
     Time left is by the local steps still to do, at the pace of this sitting.
     """
 
     def __init__(self, quiet: bool = False):
-        self._console = Console(stderr=True, quiet=quiet)
+        super().__init__(quiet)
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -50,20 +48,6 @@ class CellProgress:
         self._samples: dict[Cell, tuple[int, int]] = {}  # when its first report of this sitting came, and now
         self._next_update = 0.0
         self._next_line = math.inf
-        self._live: Live | None = None
-        if not quiet and self._console.is_terminal:
-            self._live = Live(get_renderable=self._screen, console=self._console, transient=True, refresh_per_second=5)
-
-    def __enter__(self) -> CellProgress:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def begin(self, cells: list[Cell], waiting: list[Cell]) -> None:
         """These are all the runs, and those still to do."""
@@ -71,7 +55,7 @@ class CellProgress:
         self._todo = sum(cell.steps for cell in waiting)
         self._started = time.monotonic()
         self._next_line = self._started + LINE_SECONDS
-        self._console.print(f"{self._all} runs: {self._all - self._left} done, {self._left} to do", highlight=False)
+        self._line(f"{self._all} runs: {self._all - self._left} done, {self._left} to do")
 
     def started(self, cell: Cell, workers: int, kept: Columns | None) -> None:
         """A run starts, or goes on with what it has kept of its trace."""
@@ -99,9 +83,9 @@ class CellProgress:
         self._bars.update(self._lines[cell], completed=done / total, facts=facts)
         whole = f"{self._all - self._left} of {self._all} done, {self.time_left()} left{self._pace(now)}"
         self._bars.update(self._whole, completed=sum(self._steps.values()), total=max(self._todo, 1), facts=whole)
-        if self._live is None and now >= self._next_line:
+        if not self._is_screen and now >= self._next_line:
             self._next_line = now + LINE_SECONDS
-            self._print(f"{whole}; {_name(cell)}: {done / total:.0%}, {facts}")
+            self._line(f"{whole}; {_name(cell)}: {done / total:.0%}, {facts}")
 
     def evaluation(self, cell: Cell, accuracy: float) -> None:
         """A run has been evaluated."""
@@ -119,7 +103,7 @@ class CellProgress:
         accuracy = self._accuracy.get(cell, math.nan)
         outcome = "" if math.isnan(accuracy) else f": {accuracy:.2%}"
         left = f", about {self.time_left()} left" if self._left else ""
-        self._print(f"[{self._all - self._left}/{self._all}] {_name(cell)}{outcome}{left}")
+        self._line(f"[{self._all - self._left}/{self._all}] {_name(cell)}{outcome}{left}")
 
     def time_left(self) -> str:
         """For a person."""
@@ -132,11 +116,7 @@ class CellProgress:
         samples = sum(last - first for first, last in self._samples.values())
         return f", {samples / (now - self._started):,.0f} samples/s" if samples and now > self._started else ""
 
-    def _print(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
-
     def _screen(self) -> RenderableType:
-        """Drawn a few times a second, in a thread of its own."""
         parts: list[RenderableType] = [self._bars]
         shown = next(iter(list(self._tallies.items())), None)
         if shown is not None:
