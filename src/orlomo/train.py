@@ -24,7 +24,6 @@ from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import plan
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods import Method, method
-from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks import Task, task_of
@@ -169,7 +168,7 @@ def resume(
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
     if run.finished:
-        if tensorboard:
+        if tensorboard and not writes_in(run.folder / "tensorboard"):
             warn(f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`")
         return run
     real = run.config.engine != "simulated"
@@ -220,9 +219,9 @@ def _execute(
         written: TensorBoardWriter | None = None
         try:
             if tensorboard:
-                progress = written = _tensorboard(run, saved, progress, warn)
+                progress = written = _tensorboard(run.folder / "tensorboard", progress, warn)
             if (started := getattr(progress, "started", None)) is not None:
-                started(config.workers, None if saved is None else Run(run.folder).event_columns)
+                started(config.workers, None if saved is None else Run(run.folder))
             execution: Execution | Live
             if schedule is None:
                 execution = _live(config.engine, ray)(
@@ -245,15 +244,11 @@ def _execute(
     return Run(run.folder)
 
 
-def _tensorboard(run: Run, saved: Checkpoint | None, progress: Progress | None, warn: Warn) -> TensorBoardWriter:
-    """TensorBoard's files beside a display: of a run that goes on, those of what it keeps are written anew."""
-    folder = run.folder / "tensorboard"
+def _tensorboard(folder: Path, progress: Progress | None, warn: Warn) -> TensorBoardWriter:
+    """TensorBoard's files beside a display; those of a run that goes on are written anew."""
     for path in writes_in(folder):
         path.unlink()
-    writer = TensorBoardWriter(folder, progress, warn)
-    if saved is not None:
-        writer.tell(Run(run.folder))
-    return writer
+    return TensorBoardWriter(folder, progress, warn)
 
 
 def _live(engine: str, options: RayOptions | None) -> Callable[..., Live]:

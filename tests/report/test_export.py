@@ -73,12 +73,14 @@ def test_tensorboard_of_a_run_that_was_stopped(tmp_path: Path) -> None:
 def test_a_resume_without_tensorboard_installed_leaves_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = orlomo.train(
-        classification(), settings("orlomo"), workers=3, epochs=3, jobs=1, tensorboard=True, out=tmp_path / "run"
-    )
+    more = {"workers": 3, "epochs": 3, "jobs": 1}
+    run = orlomo.train(classification(), settings("orlomo"), **more, out=tmp_path / "without")
     said: list[str] = []
     orlomo.resume(run.folder, task=classification(), tensorboard=True, warn=said.append)
     assert said == [f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`"]
+    run = orlomo.train(classification(), settings("orlomo"), **more, tensorboard=True, out=tmp_path / "run")
+    orlomo.resume(run.folder, task=classification(), tensorboard=True, warn=said.append)
+    assert len(said) == 1  # its files are there
     (run.folder / "model.safetensors").unlink()
     before = writes_in(run.folder / "tensorboard")
     assert before

@@ -39,7 +39,7 @@ class Progress(Protocol):
     """What a person watching is shown.
 
     One that has `event(row)` is told every row of the trace, too; one that has `started(workers, kept)`, how many
-    workers there are, and what a resumed run keeps of its trace.
+    workers there are, and the run that goes on, with no more in its folder than it keeps.
     """
 
     def report(self, done: int, total: int, loss: float) -> None: ...

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from orlomo.records.columns import Columns
+from orlomo.records.run import Run
 from orlomo.report.screen import LINE_SECONDS, Screen
 from orlomo.report.tally import Tally
 
@@ -62,9 +62,9 @@ class TerminalProgress(Screen):
         self._done_runs += 1
         self._bar.update(self._overall, completed=self._done_runs)
 
-    def started(self, workers: int, kept: Columns | None) -> None:
-        """A run starts, or goes on with what it has kept of its trace."""
-        self._tally = Tally.begin(workers, kept)
+    def started(self, workers: int, kept: Run | None) -> None:
+        """A run starts, or goes on with what it has kept; only a screen shows that."""
+        self._tally = Tally.begin(workers, kept.event_columns if kept is not None and self._is_screen else None)
 
     def event(self, row: dict[str, Any]) -> None:
         """A row of the trace: a report, or a worker that comes or goes."""

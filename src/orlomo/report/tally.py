@@ -50,8 +50,9 @@ class Tally:
     def begin(cls, workers: int, kept: Columns | None) -> Tally:
         """With a line for each worker, and what a resumed run has kept."""
         tally = cls({worker: Worker() for worker in range(workers)})
-        names = [name for name in SHOWN if name in (kept or {})]
-        for values in zip(*(kept[name].tolist() for name in names), strict=True) if kept else ():
+        kept = kept or {}
+        names = [name for name in SHOWN if name in kept]
+        for values in zip(*(kept[name].tolist() for name in names), strict=True):
             row = dict(zip(names, values, strict=True))
             tally.event({**row, "kind": KINDS.index(row["kind"])})
         return tally

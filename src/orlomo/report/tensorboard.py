@@ -12,7 +12,6 @@ import numpy as np
 
 from orlomo.cluster.schedule import REPORT
 from orlomo.errors import ConfigError, RunFolderError
-from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 
 SCALARS = ("test_accuracy", "test_loss", "train_loss", "learning_rate", "epoch")
@@ -41,13 +40,15 @@ class TensorBoardWriter:
         """A row of the trace."""
         if hasattr(self._beside, "event"):
             self._beside.event(row)
-        if row["kind"] in (REPORT, "report"):
+        if row["kind"] == REPORT:
             self._waiting.append((int(row["delay"]), float(row["eta"])))
 
-    def started(self, workers: int, kept: Columns | None) -> None:
-        """Passed on."""
+    def started(self, workers: int, kept: Run | None) -> None:
+        """A run starts, or goes on with what it has kept."""
         if hasattr(self._beside, "started"):
             self._beside.started(workers, kept)
+        if kept is not None:
+            self.tell(kept)
 
     def report(self, done: int, total: int, loss: float) -> None:
         """Reports are told as events; here they are only passed on."""
@@ -58,9 +59,13 @@ class TensorBoardWriter:
         """The numbers of an evaluation, and the delays of the reports between the one before and this."""
         if self._beside is not None:
             self._beside.evaluation(row)
+        self._note(row)
+
+    def _note(self, row: dict[str, Any]) -> None:
         count = max(0, int(row["reports"]) - self._told)
         self._told = int(row["reports"])
-        new, self._waiting = self._waiting[:count], self._waiting[count:]
+        new = self._waiting[:count]
+        del self._waiting[:count]
         if self._writer is None:
             return
         try:
@@ -89,10 +94,8 @@ class TensorBoardWriter:
             events = run.event_columns
             reports = events["kind"] == "report"
             self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
-        beside, self._beside = self._beside, None
-        for place in range(len(metrics["iteration"])):
-            self.evaluation({name: column[place] for name, column in metrics.items()})
-        self._beside = beside
+        for place in range(len(metrics["reports"])):
+            self._note({name: column[place] for name, column in metrics.items()})
 
     def close(self) -> None:
         """Close the files."""

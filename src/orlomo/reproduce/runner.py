@@ -17,7 +17,6 @@ from orlomo.config import same_run, write
 from orlomo.engines.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
-from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 from orlomo.report.tally import SHOWN
 from orlomo.reproduce.plan import Cell
@@ -182,8 +181,9 @@ class _Teller:
         except OSError:
             signal.raise_signal(signal.SIGTERM)
 
-    def started(self, workers: int, kept: Columns | None) -> None:
-        self.tell("started", workers, kept and {name: kept[name] for name in SHOWN if name in kept})
+    def started(self, workers: int, kept: Run | None) -> None:
+        columns = kept.event_columns if kept is not None else {}
+        self.tell("started", workers, {name: columns[name] for name in SHOWN if name in columns})
 
     def event(self, row: dict[str, Any]) -> None:
         self.tell("event", {name: row[name] for name in SHOWN if name in row})
