@@ -15,7 +15,7 @@ test: $(READY) chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 6 --maxschedchunk 1 --durations 12
+	$(BIN)/pytest -n 3 --maxschedchunk 1 --durations 12
 
 # For the tests of pages, which are skipped where there is none and none can be installed.
 chromium:

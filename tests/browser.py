@@ -36,7 +36,7 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def settle(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    def settle(self, condition: Callable[[], bool], seconds: float = 120.0) -> None:
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, f"it did not happen in time; the console says {self.complaints()}"

@@ -35,7 +35,7 @@ def reason_against() -> str:
     return f"no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
 
 
-def run_isolated(*arguments: object, seconds: float = 580, **environment: str) -> str:
+def run_isolated(*arguments: object, seconds: float = 880, **environment: str) -> str:
     """Run Python with these arguments in network, process and mount namespaces of its own; what it prints.
 
     The test is skipped where the machine does not allow that.

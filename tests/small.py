@@ -7,7 +7,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,14 +39,30 @@ def run_cli(
     *arguments: object, folder: Path | None = None, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """`orlomo ...` in a process of its own, as a user runs it."""
-    return subprocess.run(
-        [sys.executable, "-m", "orlomo.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=110,
-        env={**os.environ, **(environment or {})},
-    )
+    with started(*arguments, folder=folder, env={**os.environ, **(environment or {})}) as process:
+        output, errors = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+@contextmanager
+def started(*arguments: object, folder: Path | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """`orlomo ...` in a process of its own that goes on beside the test, and not after it."""
+    command = [sys.executable, "-m", "orlomo.cli", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, **pipes, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 240.0) -> None:
+    """Until it is so; the process must live to see it."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.02)
 
 
 @contextmanager

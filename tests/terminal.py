@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 
-def shown_at_a_terminal(*words: object, folder: Path, seconds: float = 100.0) -> str:
+def shown_at_a_terminal(*words: object, folder: Path, seconds: float = 240.0) -> str:
     """All that `orlomo ...` writes to its standard error there, without colours and movements; it must succeed."""
     primary, secondary = pty.openpty()
     command = [sys.executable, "-m", "orlomo.cli", *map(str, words)]

@@ -1,39 +1,38 @@
-"""The command line as a user meets it: in processes of its own."""
+"""The command line as a user meets it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from orlomo.cli import main
 from orlomo.tasks import TASKS
-from small import run_cli as orlomo
-
-COMMAND = [sys.executable, "-m", "orlomo.cli"]
-
+from small import call_cli, run_cli, started, wait_for
 
 TRAIN = ("train", "quadratic", "--method", "orlomo", "--workers", 4, "--local-steps", 2, "--cluster", "heterogeneous")
 
 
 def test_train_resume_and_replay(tmp_path: Path) -> None:
-    done = orlomo(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
+    done = run_cli(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # quiet where there is no terminal
     assert "train loss" in done.stdout
-    again = orlomo(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
+    again = call_cli(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.startswith("orlomo: runs/a holds a run already: `orlomo resume runs/a`")
-    finished = orlomo("resume", "runs/a", "--json", folder=tmp_path)
+    finished = call_cli("resume", "runs/a", "--json", folder=tmp_path)
     assert "finished already" in finished.stderr
     assert json.loads(finished.stdout)["finished"] is True
-    replayed = orlomo("replay", "runs/a", folder=tmp_path)
+    replayed = run_cli("replay", "runs/a", folder=tmp_path)
     assert replayed.returncode == 0
     assert "agree, bit for bit" in replayed.stdout
 
@@ -58,7 +57,7 @@ def test_the_resolved_config_is_a_config_and_flags_go_over_it(
 
 def test_compare_writes_a_table_and_plots_and_goes_on_where_it_was(tmp_path: Path) -> None:
     words = ("compare", "digits", "--methods", "prsgdm,orlomo,msgd", "--seeds", 2, "--workers", 4, "--epochs", 2)
-    done = orlomo(*words, "--out", "cmp", folder=tmp_path)
+    done = call_cli(*words, "--out", "cmp", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     for name in ("accuracy.png", "accuracy.svg", "comparison.json", "comparison.md", "comparison.csv"):
         assert (tmp_path / "cmp" / name).stat().st_size > 100
@@ -69,17 +68,17 @@ def test_compare_writes_a_table_and_plots_and_goes_on_where_it_was(tmp_path: Pat
     assert table["methods"][0]["speed_up"] == pytest.approx(1.0)
     assert "prsgdm" in done.stdout
     marker = (tmp_path / "cmp" / "orlomo-seed1" / "events.csv").stat().st_mtime_ns
-    again = orlomo(*words, "--out", "cmp", "--json", folder=tmp_path)
+    again = call_cli(*words, "--out", "cmp", "--json", folder=tmp_path)
     assert json.loads(again.stdout)["methods"] == table["methods"]
     assert (tmp_path / "cmp" / "orlomo-seed1" / "events.csv").stat().st_mtime_ns == marker
-    other = orlomo(*words[:-1], 3, "--out", "cmp", folder=tmp_path)
+    other = call_cli(*words[:-1], 3, "--out", "cmp", folder=tmp_path)
     assert other.returncode == 2
     assert "holds a run with other settings" in other.stderr
 
 
 def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> None:
     words = ("compare", "quadratic", "--methods", "asgd,al-sgd", "--workers", 2, "--epochs", 0.5)
-    done = orlomo(*words, "--learning-rate", 1e30, "--out", "cmp", folder=tmp_path)
+    done = call_cli(*words, "--learning-rate", 1e30, "--out", "cmp", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 1 diverged" in done.stdout
 
@@ -156,16 +155,14 @@ def test_a_trace_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert len(path.read_text().splitlines()) == 51
 
 
-def start_long_run(folder: Path) -> subprocess.Popen[str]:
-    words = [*COMMAND, *map(str, TRAIN), "--epochs", "400", "--jobs", "2", "--out", "runs/a"]
-    words += ["--checkpoint-seconds", "0.1"]
-    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    events, begin = folder / "runs" / "a" / "events.csv", time.monotonic()
-    while not events.exists() or events.stat().st_size < 5000:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() - begin < 60
-        time.sleep(0.05)
-    return process
+@contextlib.contextmanager
+def long_run(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """One that has begun to train."""
+    settings = ("--epochs", 400, "--jobs", 2, "--out", "runs/a", "--checkpoint-seconds", 0.1)
+    events = folder / "runs/a/events.csv"
+    with started(*TRAIN, *settings, folder=folder) as process:
+        wait_for(lambda: events.exists() and events.stat().st_size >= 5000, process)
+        yield process
 
 
 def children(pid: int) -> list[int]:
@@ -179,14 +176,13 @@ def ended(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(("number", "code", "times"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 2)])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int, times: int) -> None:
-    process = start_long_run(tmp_path)
-    jobs = children(process.pid)
-    for _ in range(times):  # `timeout`, and impatient people, send it twice
-        process.send_signal(number)
-    output, errors = process.communicate(timeout=30)
+    with long_run(tmp_path) as process:
+        jobs = children(process.pid)
+        for _ in range(times):  # `timeout`, and impatient people, send it twice
+            process.send_signal(number)
+        output, errors = process.communicate()
     assert process.returncode == code
     assert output == ""
     assert errors == f"orlomo: stopped by {signal.Signals(number).name}; saved. Go on with: orlomo resume runs/a\n"
@@ -198,11 +194,11 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
 
 
 def test_after_kill_9_no_process_is_left(tmp_path: Path) -> None:
-    process = start_long_run(tmp_path)
-    jobs = children(process.pid)
-    before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    with long_run(tmp_path) as process:
+        jobs = children(process.pid)
+        before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
     assert len(jobs) == 2
     begin = time.monotonic()
     while not all(ended(job) for job in jobs):
@@ -221,9 +217,9 @@ def test_the_import_is_light(tmp_path: Path) -> None:
 
 def test_compare_in_real_time(tmp_path: Path) -> None:
     flags = ["--engine", "processes", "--workers", 3, "--pace", "1,1,3", "--epochs", 0.5]
-    done = orlomo("compare", "quadratic", "--methods", "orlomo,prsgdm,msgd", *flags, folder=tmp_path)
+    done = call_cli("compare", "quadratic", "--methods", "orlomo,prsgdm,msgd", *flags, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 workers, processes" in done.stdout
     assert "time: real" in done.stdout
-    again = orlomo("compare", "quadratic", "--methods", "orlomo,prsgdm,msgd", *flags, "--json", folder=tmp_path)
+    again = call_cli("compare", "quadratic", "--methods", "orlomo,prsgdm,msgd", *flags, "--json", folder=tmp_path)
     assert [row["method"] for row in json.loads(again.stdout)["methods"]] == ["orlomo", "prsgdm", "msgd"]

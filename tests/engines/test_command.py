@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,21 @@ import pytest
 import faulty
 import orlomo
 from orlomo.engines.control import ask
-from small import call_cli, run_cli
+from small import call_cli, run_cli, started, wait_for
 from troublemaker import shared_memory
 
 
-def start(folder: Path, *more: object, **options: Any) -> subprocess.Popen[str]:
-    arguments = ["train", "digits", "--engine", "processes", "--workers", 3, "--local-steps", 8, "--out", folder, *more]
-    return subprocess.Popen(
-        [sys.executable, "-m", "orlomo.cli", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+def start(folder: Path, *more: object, **options: Any) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    settings = ("--engine", "processes", "--workers", 3, "--local-steps", 8, "--out", folder)
+    return started("train", "digits", *settings, *more, **options)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def gone_within(seconds: float, family: list[int]) -> bool:
+    """Whether all of them have ended by then."""
     until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
+    while any(map(faulty.alive, family)) and time.monotonic() < until:
         time.sleep(0.02)
+    return not any(map(faulty.alive, family))
 
 
 def reports(folder: Path) -> int:
@@ -47,13 +41,13 @@ def reports(folder: Path) -> int:
 def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
     before = shared_memory()
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 20, "--checkpoint-seconds", 0.5, "--pace", "3,3,3")
-    wait_for(lambda: len(list(folder.glob("checkpoints/*.json"))) > 0 and reports(folder) > 100)
-    family = faulty.descendants(server.pid)
-    assert len(family) >= 4
-    server.send_signal(signal.SIGKILL)
-    server.communicate()
-    wait_for(lambda: not any(map(faulty.alive, family)), seconds=2.0)
+    with start(folder, "--epochs", 20, "--checkpoint-seconds", 0.5, "--pace", "3,3,3") as server:
+        wait_for(lambda: len(list(folder.glob("checkpoints/*.json"))) > 0 and reports(folder) > 100, server)
+        family = faulty.descendants(server.pid)
+        assert len(family) >= 4
+        server.send_signal(signal.SIGKILL)
+        server.communicate()
+    assert gone_within(2.0, family)
     assert shared_memory() <= before
     again = run_cli("resume", folder, "--json")
     assert again.returncode == 0, again.stderr
@@ -64,59 +58,57 @@ def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> N
 
 def test_a_server_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 5, "--pace", "8,8,8")
-    wait_for(lambda: reports(folder) > 5)
-    server.send_signal(signal.SIGKILL)
-    server.communicate()
-    again = run_cli("resume", folder)
+    with start(folder, "--epochs", 5, "--pace", "8,8,8") as server:
+        wait_for(lambda: reports(folder) > 5, server)
+        server.send_signal(signal.SIGKILL)
+        server.communicate()
+    again = call_cli("resume", folder, folder=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "lost: the work since the beginning (there is no checkpoint yet)" in again.stderr
 
 
-def test_ctrl_c_in_the_first_moments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5])
+def test_ctrl_c_in_the_first_moments(seconds: float, tmp_path: Path) -> None:
     """A terminal sends it to every process, also to those that have only begun."""
-    for number, seconds in enumerate((0.0, 0.5, 1.5)):
-        folder = tmp_path / f"run-{number}"
-        server = start(folder, "--epochs", 500, start_new_session=True)
-        wait_for(lambda folder=folder: (folder / ".lock").exists())
+    folder = tmp_path / "run"
+    with start(folder, "--epochs", 500, start_new_session=True) as server:
+        wait_for((folder / ".lock").exists, server)
         time.sleep(seconds)
         os.killpg(server.pid, signal.SIGINT)
-        _, errors = server.communicate(timeout=30)
-        assert server.returncode == 130, errors
-        assert len(errors.splitlines()) == 1
-        assert "saved. Go on with" in errors
+        _, errors = server.communicate()
+    assert server.returncode == 130, errors
+    assert len(errors.splitlines()) == 1
+    assert "saved. Go on with" in errors
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, code: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 500)
-    wait_for(lambda: reports(folder) > 50)
-    family = faulty.descendants(server.pid)
-    server.send_signal(number)
-    _, errors = server.communicate(timeout=30)
+    with start(folder, "--epochs", 500) as server:
+        wait_for(lambda: reports(folder) > 50, server)
+        family = faulty.descendants(server.pid)
+        server.send_signal(number)
+        _, errors = server.communicate()
     assert server.returncode == code
     assert f"saved. Go on with: orlomo resume {folder}" in errors
-    wait_for(lambda: not any(map(faulty.alive, family)), seconds=2.0)
+    assert gone_within(2.0, family)
     assert orlomo.replay(folder, jobs=1).agrees
 
 
 def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    server = start(folder, "--epochs", 2000, "--pace", "60,60,60")
-    try:
-        wait_for(lambda: reports(folder) > 20)
+    with start(folder, "--epochs", 2000, "--pace", "60,60,60") as server:
+        wait_for(lambda: reports(folder) > 20, server)
         assert call_cli("workers", folder, "add", 2, folder=tmp_path).stdout == "joined: worker 3, 4\n"
         assert ask(folder, {"action": "remove", "worker": 0}) == 0
-        wait_for(lambda: "\nleave," in (folder / "events.csv").read_text())
+        wait_for(lambda: "\nleave," in (folder / "events.csv").read_text(), server)
         listed = ask(folder, {"action": "list"})
         assert [worker["worker"] for worker in listed] == [1, 2, 3, 4]
         assert all(faulty.alive(worker["pid"]) for worker in listed)
         wrong = call_cli("workers", folder, "remove", 0, folder=tmp_path)
         assert (wrong.returncode, wrong.stderr) == (2, "orlomo: there is no worker 0: there are [1, 2, 3, 4]\n")
-    finally:
         server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=30)
+        server.communicate()
     assert server.returncode == 143
     run = orlomo.load(folder)
     changes = [

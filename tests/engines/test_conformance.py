@@ -114,8 +114,11 @@ def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: str, tmp
     assert orlomo.replay(run.folder, task=classification(), jobs=1).agrees
 
 
-@pytest.mark.parametrize("buffers", ["recalibrate", "average"])
-@pytest.mark.parametrize("engine", ONE_EACH)
+@pytest.mark.parametrize(
+    ("engine", "buffers"),
+    [case(engine, "average") for engine in ENGINES]
+    + [case("simulated", "recalibrate"), case("processes", "recalibrate")],
+)
 def test_batch_normalisation(engine: str, buffers: str, tmp_path: Path) -> None:
     model = lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))  # noqa: E731
     task = classification(model, buffers=buffers)

@@ -22,7 +22,7 @@ from orlomo.engines.crew import Arrived
 from orlomo.engines.fleet import Fleet
 from orlomo.engines.sending import Starter, Work
 from orlomo.engines.slots import Shape, Slot
-from small import classification, run_cli, settings
+from small import call_cli, classification, settings, started, wait_for
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -147,7 +147,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
         "run = orlomo.train(task, 'orlomo', workers=2, epochs=4, engine='processes', out='run')\n"
         "print(run.finished)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.splitlines() == ["once", "True"], done.stderr
 
 
@@ -192,15 +192,11 @@ def test_digits_to_98_percent_on_uneven_processes_across_a_killed_server(tmp_pat
     folder = tmp_path / "run"
     flags = "train digits --engine processes --workers 4 --pace 1,1,2,4 --epochs 80 --local-steps 8 --learning-rate 0.3"
     more = f"--weight-decay 0.001 --schedule step:60,75 --seed 1 --checkpoint-seconds 0.5 --out {folder}"
-    command = [sys.executable, "-m", "orlomo.cli", *flags.split(), *more.split()]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not list(folder.glob("checkpoints/*.json")):
-        assert time.monotonic() < until
-        time.sleep(0.02)
-    server.send_signal(signal.SIGKILL)
-    server.wait()
-    again = run_cli("resume", folder)
+    with started(*flags.split(), *more.split()) as server:
+        wait_for(lambda: list(folder.glob("checkpoints/*.json")) != [], server)
+        server.send_signal(signal.SIGKILL)
+        server.communicate()
+    again = call_cli("resume", folder, folder=tmp_path)
     assert again.returncode == 0, again.stderr
     run = orlomo.load(folder)
     assert run.metric_columns["test_accuracy"].max() >= 0.98

@@ -12,7 +12,7 @@ import pytest
 from namespaces import run_isolated
 
 pytest.importorskip("ray", reason="Ray is not installed (the extra `ray`)")
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 TESTS = Path(__file__).parents[1]
 
 

@@ -41,7 +41,6 @@ def go_on(name: str, folder: Path, jobs: int) -> None:
         train(name, folder, jobs)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", NAMES)
 def test_killed_at_random_moments_it_ends_the_same(name: str, jobs: int, tmp_path: Path) -> None:

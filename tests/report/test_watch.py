@@ -18,7 +18,7 @@ import pytest
 import orlomo
 from browser import served
 from orlomo.report.watch import Follower, Watch
-from small import classification, settings
+from small import classification, settings, started
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def watch(run: orlomo.Run) -> Iterator[Watch]:
 
 
 def ask(watch: Watch, path: str, host: str | None = None, verb: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    link = http.client.HTTPConnection("127.0.0.1", watch.server_port, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", watch.server_port, timeout=60)
     link.request(verb, path, headers={} if host is None else {"Host": host})
     answer = link.getresponse()
     result = answer.status, dict(answer.getheaders()), answer.read()
@@ -146,20 +146,16 @@ def test_a_large_run_is_not_read_all_the_time(run: orlomo.Run, monkeypatch: pyte
 
 
 def test_the_command_tells_its_address_and_ends_by_ctrl_c(run: orlomo.Run) -> None:
-    command = [sys.executable, "-m", "orlomo.cli", "watch", str(run.folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
+    with started("watch", run.folder) as process:
+        assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("http://127.0.0.1:")
         port = int(line.split(":")[2].split("/")[0])
-        link = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         link.request("GET", "/data")
         assert link.getresponse().status == 200
         link.close()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
-    finally:
-        process.kill()
+        _, errors = process.communicate()
     assert process.returncode == 130
     assert errors == ""

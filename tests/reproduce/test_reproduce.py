@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 import tomllib
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
-from small import call_cli, run_cli
+from small import call_cli, started, wait_for
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -78,41 +76,39 @@ def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
 
 
 def test_stopped_and_gone_on_with_to_the_same_bits(tmp_path: Path) -> None:
-    write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 40\ndrops = [20, 30]"))
+    write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 24\ndrops = [12, 18]"))
     words = ["reproduce", "./tiny.toml", "--seeds", "1", "--rows", "uneven", "--methods", "orlomo", "--jobs", "1"]
-    command = [sys.executable, "-m", "orlomo.cli", *words, "--out", "stopped"]
     folder = tmp_path / "stopped/full/digits-uneven-K2-S2/orlomo-lr0.05-seed0"
-    for number, rows in ((signal.SIGINT, 4), (signal.SIGTERM, 12)):
-        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        deadline = time.monotonic() + 60
-        while not (folder / "metrics.csv").exists() or (folder / "metrics.csv").read_text().count("\n") < rows:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        os.kill(process.pid, number)
-        _, errors = process.communicate(timeout=30)
+    for number, rows in ((signal.SIGINT, 4), (signal.SIGTERM, 10)):
+        with started(*words, "--out", "stopped", folder=tmp_path, start_new_session=True) as process:
+            metrics = folder / "metrics.csv"
+            wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") >= rows, process)  # noqa: B023
+            process.send_signal(number)
+            _, errors = process.communicate()
         assert process.returncode == 128 + number
         assert f"saved. Go on with: orlomo {' '.join(words)}" in errors
-        assert not subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout
+        assert not of_session(process.pid)
         assert not orlomo.load(folder).finished
-    assert run_cli(*words, "--out", "stopped", folder=tmp_path).returncode == 0
-    assert run_cli(*words, "--out", "whole", folder=tmp_path).returncode == 0
+    for out in ("stopped", "whole"):
+        assert call_cli(*words, "--out", out, folder=tmp_path).returncode == 0
     whole = orlomo.load(tmp_path / "whole/full/digits-uneven-K2-S2/orlomo-lr0.05-seed0")
     assert orlomo.load(folder).params.equal(whole.params)
+
+
+def of_session(leader: int) -> bytes:
+    """The ids of its processes."""
+    return subprocess.run(["pgrep", "-s", str(leader)], capture_output=True).stdout
 
 
 def test_runs_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 4000\ndrops = [20, 30]"))
     words = ["reproduce", "./tiny.toml", "--seeds", "1", "--rows", "uneven", "--out", "out"]
-    command = [sys.executable, "-m", "orlomo.cli", *words]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    with started(*words, folder=tmp_path, start_new_session=True) as process:
+        wait_for(lambda: list(tmp_path.glob("out/full/*/*/events.csv")) != [], process)
+        process.kill()
+        process.communicate()  # their ends of its pipes are closed
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("out/full/*/*/events.csv")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    while subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout:
+    while of_session(process.pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -167,9 +163,9 @@ def test_the_list_of_experiments(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_absent_data_says_how_to_get_it(tmp_path: Path) -> None:
-    environment = {"ORLOMO_DATA": str(tmp_path / "data")}
-    done = run_cli("reproduce", "table-resnet20", folder=tmp_path, environment=environment)
+def test_absent_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORLOMO_DATA", str(tmp_path / "data"))
+    done = call_cli("reproduce", "table-resnet20", folder=tmp_path)
     assert done.returncode == 2
     assert "`orlomo data cifar10`" in done.stderr
 
