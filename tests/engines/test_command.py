@@ -41,7 +41,7 @@ def reports(folder: Path) -> int:
 def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
     before = shared_memory()
     folder = tmp_path / "run"
-    with start(folder, "--epochs", 20, "--checkpoint-seconds", 0.5, "--pace", "3,3,3") as server:
+    with start(folder, "--epochs", 12, "--checkpoint-seconds", 0.5, "--pace", "3,3,3") as server:
         wait_for(lambda: len(list(folder.glob("checkpoints/*.json"))) > 0 and reports(folder) > 100, server)
         family = faulty.descendants(server.pid)
         assert len(family) >= 4
@@ -58,7 +58,7 @@ def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> N
 
 def test_a_server_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    with start(folder, "--epochs", 5, "--pace", "8,8,8") as server:
+    with start(folder, "--epochs", 3, "--pace", "8,8,8") as server:
         wait_for(lambda: reports(folder) > 5, server)
         server.send_signal(signal.SIGKILL)
         server.communicate()

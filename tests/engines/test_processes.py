@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +90,7 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
             fleet.wait(0.1)
         for assignment in reversed(assignments):  # the last is sent off first
             fleet.assign(assignment)
-            time.sleep(0.1)
+            assert fleet.members[assignment.worker].pipe.poll(60)  # done, and not looked at
         arrived = fleet.wait(1.0)
         assert [event.report.worker for event in arrived if isinstance(event, Arrived)] == [3, 2, 1, 0]
 

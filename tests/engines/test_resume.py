@@ -16,7 +16,7 @@ import orlomo
 from orlomo.engines.session import checksum
 from small import NAMES, classification, settings, small_disk
 
-KILLS = 12  # for each method and number of jobs
+KILLS = 8  # for each method and number of jobs
 
 
 def train(name: str, folder: Path, jobs: int) -> None:

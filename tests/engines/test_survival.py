@@ -50,7 +50,7 @@ class Trial:
         self.task = faulty.task(self.faults)
         self.warnings: list[str] = []
         self.warn: Callable[[str], None] = self.warnings.append
-        self.settings: dict[str, Any] = {"workers": 3, "epochs": 40, **more}
+        self.settings: dict[str, Any] = {"workers": 3, "epochs": 20, **more}
 
     def train(self, acts: dict[int, Act], method: str = "orlomo") -> orlomo.Run:
         steps = {} if method in ("asgd", "ormo-da") else {"local_steps": 4}
@@ -256,11 +256,11 @@ def test_a_signal_while_the_last_files_are_written(tmp_path: Path, monkeypatch: 
 
 def test_an_absent_server_does_not_blame_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after Ctrl-Z and fg."""
-    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(crew, "PATIENCE_FACTOR", 1.0)
     monkeypatch.setattr(crew, "ABSENCE_SECONDS", 0.4)
     trial = Trial(tmp_path, epochs=10)
-    run = trial.train({20: lambda done: time.sleep(1.5)})
+    run = trial.train({20: lambda done: time.sleep(3.0)})
     trial.check(run)
     assert trial.kinds(run) == []
 
@@ -295,9 +295,9 @@ def test_a_seat_in_which_every_worker_dies_is_given_up(tmp_path: Path) -> None:
         begin = time.monotonic()
         assert seat.vacate()
         waits.append(max(0.0, seat.due - begin))
-    assert waits[0] < 0.01
+    assert waits[0] < 0.2
     assert all(later > 1.5 * earlier for earlier, later in itertools.pairwise(waits[1:9]))
-    assert max(waits) <= LONGEST_WAIT_SECONDS + 0.01
+    assert max(waits) <= LONGEST_WAIT_SECONDS + 0.2
     seats.take(seat)
     assert not seat.vacate()
     assert seats.next_worker == LOSSES_IN_A_ROW
@@ -305,7 +305,7 @@ def test_a_seat_in_which_every_worker_dies_is_given_up(tmp_path: Path) -> None:
 
 def test_the_number_of_workers_may_change_on_resume(tmp_path: Path) -> None:
     for method, workers in (("orlomo", 1), ("orlomo", 5), ("prsgdm", 1)):
-        trial = Trial(tmp_path / f"{method}-{workers}", epochs=20)
+        trial = Trial(tmp_path / f"{method}-{workers}", epochs=10)
         with pytest.raises(orlomo.Interrupted):
             trial.train({50: lambda done: os.kill(os.getpid(), signal.SIGTERM)}, method)
         run = orlomo.resume(trial.folder, task=trial.task, workers=workers, warn=trial.warnings.append)

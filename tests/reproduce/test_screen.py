@@ -18,7 +18,7 @@ from terminal import shown_at_a_terminal
 
 
 def test_the_screen_of_a_real_terminal(tmp_path: Path) -> None:
-    write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 60\ndrops = [20, 30]"))
+    write_tiny(tmp_path, TINY.replace("epochs = 4\ndrops = [2, 3]", "epochs = 40\ndrops = [20, 30]"))
     words = ("reproduce", "./tiny.toml", "--seeds", 1, "--rows", "uneven", "--methods", "orlomo", "--jobs", 1)
     text = shown_at_a_terminal(*words, folder=tmp_path)
     assert re.search(r"all runs .* 0 of 1 done, \d+ s left, [\d,]+ samples/s", text)
