@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 sys.path.append(str(Path(__file__).parent / "methods"))
 sys.path.append(str(Path(__file__).parent))
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores Ctrl-C
+hypothesis.settings.register_profile(  # not by the clock: the machine may be busy
+    "any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any-machine")
 collect_ignore = ["ray_network.py", "ray_private.py", "ray_scenarios.py"]  # scripts, which test_ray.py runs elsewhere
 
 

@@ -98,7 +98,7 @@ def test_bytes_and_latency_cost_time() -> None:
     assert times == {"al-sgd": 7.0, "orlomo": 8.0, "prsgdm": 9.0}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(1, 12),
     st.integers(1, 300),

@@ -21,14 +21,14 @@ def same_history(a: orlomo.Method, b: orlomo.Method, workers: int, arrivals: lis
         assert close(one.momentum, two.momentum) or b.name in ("al-sgd", "asgd")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(wild_arrivals(), st.sampled_from([0.5, 0.9]))
 def test_one_local_step_is_ormo_da(made: tuple[int, list[int]], beta: float) -> None:
     same_history(orlomo.OrLoMo(local_steps=1, momentum=beta), orlomo.OrMoDA(momentum=beta), *made)
     same_history(orlomo.LocalOrMoDA(local_steps=1, momentum=beta), orlomo.OrMoDA(momentum=beta), *made)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(wild_arrivals(), st.integers(1, 4))
 def test_no_momentum_is_al_sgd(made: tuple[int, list[int]], local_steps: int) -> None:
     same_history(orlomo.OrLoMo(local_steps=local_steps, momentum=0.0), orlomo.ALSGD(local_steps=local_steps), *made)
@@ -37,7 +37,7 @@ def test_no_momentum_is_al_sgd(made: tuple[int, list[int]], local_steps: int) ->
     )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(wild_arrivals())
 def test_one_plain_step_is_asgd(made: tuple[int, list[int]]) -> None:
     same_history(orlomo.ALSGD(local_steps=1), orlomo.ASGD(), *made)

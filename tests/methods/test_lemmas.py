@@ -43,7 +43,7 @@ def drives(draw: st.DrawFn) -> tuple[Drive, int, float]:
     return drive, len(arrivals), beta
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(drives())
 def test_ledger_is_the_papers_ite_group_delay_and_eta(made: tuple[Drive, int, float]) -> None:
     drive, _, _ = made
@@ -62,7 +62,7 @@ def test_ledger_is_the_papers_ite_group_delay_and_eta(made: tuple[Drive, int, fl
     assert sum(item.fold.delay for item in drive.received) + sum(total - last for last in ite) == (count - 1) * total
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(drives())
 def test_closed_form_of_w_and_u(made: tuple[Drive, int, float]) -> None:
     drive, _, beta = made
@@ -78,7 +78,7 @@ def test_closed_form_of_w_and_u(made: tuple[Drive, int, float]) -> None:
         assert close(now.params, w)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(drives())
 def test_y_moves_like_plain_sgd(made: tuple[Drive, int, float]) -> None:
     drive, _, beta = made
@@ -88,7 +88,7 @@ def test_y_moves_like_plain_sgd(made: tuple[Drive, int, float]) -> None:
         assert close(item.params - beta / (1 - beta) * item.momentum, y)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(drives())
 def test_lemmas_1_2_3_with_the_papers_hat_variables(made: tuple[Drive, int, float]) -> None:
     drive, iterations, beta = made

@@ -42,7 +42,7 @@ def elastic(drive: Drive, operations: list[tuple[str, int]]) -> list[tuple[str, 
     return done
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(1, 12), OPERATIONS, st.sampled_from([0.5, 0.9]))
 def test_closed_form_and_y_hold_while_workers_come_and_go(
     workers: int, operations: list[tuple[str, int]], beta: float
@@ -78,7 +78,7 @@ def test_closed_form_and_y_hold_while_workers_come_and_go(
         label[worker] = group
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(["prsgdm", "local-sgd", "msgd"]), st.integers(1, 8), OPERATIONS)
 def test_a_barrier_is_the_mean_of_what_reached_it_and_always_fills(
     name: str, workers: int, operations: list[tuple[str, int]]

@@ -104,7 +104,7 @@ def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, A
     seconds = float(reports["finish"][-1]) if len(delays) else math.nan
     facts = {
         "reports": len(delays),
-        "epochs": float(last["epoch"][0]) if len(last["epoch"]) else math.nan,
+        "epochs": _epochs(len(delays), last),
         "wanted_epochs": config.epochs,
         "test_accuracy": float(last["test_accuracy"][0]) if len(last["test_accuracy"]) else math.nan,
         "train_loss": float(last["train_loss"][0]) if len(last["train_loss"]) else math.nan,
@@ -114,6 +114,14 @@ def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, A
         "max_delay": int(delays.max()) if len(delays) else 0,
     }
     return without_nan(facts)
+
+
+def _epochs(reports: int, evaluated: Columns) -> float:
+    """As many as the reports are now; what one of them is of an epoch, the last evaluation tells."""
+    if not reports:
+        return 0.0
+    known = len(evaluated["reports"]) > 0 and evaluated["reports"][0] > 0
+    return reports * float(evaluated["epoch"][0] / evaluated["reports"][0]) if known else math.nan
 
 
 def _curves(metrics: Columns) -> dict[str, Any]:
