@@ -156,7 +156,7 @@ def test_mistakes_are_one_line(run: orlomo.Run, tmp_path: Path, monkeypatch: pyt
     assert "did you mean 'parquet'" in wrong.stderr
     wrong = call_cli("export", run.folder, "--format", "csv", "-o", run.folder, folder=tmp_path)
     assert wrong.returncode == 2
-    assert "is the run itself" in wrong.stderr
+    assert "is a run, with tables of its own" in wrong.stderr
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     for kind, needed in (("parquet", "orlomo[parquet]"), ("tensorboard", "orlomo[tensorboard]")):

@@ -157,7 +157,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
         folder.rename(tmp_path / "elsewhere")
         window.settle(lambda: "is not a run" in window.run("return document.getElementById('state').textContent"))
         (tmp_path / "elsewhere").rename(folder)
-        window.settle(lambda: window.run("return document.getElementById('state').textContent") == "")
+        window.settle(lambda: "is not a run" not in window.run("return document.getElementById('state').textContent"))
     window.settle(lambda: "has ended" in window.run("return document.getElementById('state').textContent"))
 
 
@@ -263,6 +263,48 @@ def test_many_runs_of_one_method_can_be_told_apart(runs: list[orlomo.Run], tmp_p
         assert phone.complaints() == []
 
 
+def test_the_timeline_has_a_row_for_each_worker_there_is(window: Browser, tmp_path: Path) -> None:
+    faults = (orlomo.Fault(time=20.0, worker=99, kind="join"), orlomo.Fault(time=40.0, worker=0, kind="crash"))
+    cluster = orlomo.Cluster(faults=faults)
+    run = orlomo.train(
+        classification(), settings("orlomo"), workers=2, epochs=15, cluster=cluster, jobs=1, out=tmp_path / "run"
+    )
+    path = tmp_path / "report.html"
+    told = write_report([run.folder], path)
+    window.open(path.as_uri())
+    labels = window.run("return [...document.querySelectorAll('#timeline .ytick')].map(tick => tick.textContent)")
+    assert labels == ["0", "1", "99"]
+    assert window.run("return document.getElementById('timeline').layout.yaxis.range[0]") < 3
+    figures.write_figures(told["runs"], tmp_path / "figures")
+    axes = new_figure(1, 1, (4, 3))[1]
+    figures._timeline(axes, told["runs"][0])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "99"]
+
+
+def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -> None:
+    """Of a row at phone width, as much is in a state's colour as the worker was in that state."""
+    told = told_of(runs[2:])
+    count = 300
+    begin = np.arange(count, dtype=float).repeat(2)
+    begin[1::2] += 0.8  # computing for 0.8, transfer for 0.2
+    told["runs"][0]["timeline"] |= {
+        "worker": [0] * 2 * count,
+        "state": [0, 1] * count,
+        "begin": begin.tolist(),
+        "end": [*begin[1:].tolist(), float(count)],
+        "rounds": [1] * 2 * count,
+    }
+    path = tmp_path / "page.html"
+    path.write_text(page_of(told), "utf-8")
+    with browser(tmp_path, width=390, height=800) as phone:
+        phone.open(path.as_uri())
+        widths = (
+            "return [...document.querySelectorAll('#timeline .trace')].map(trace => [...trace.querySelectorAll('path')]"
+        )
+        computing, transfer = phone.run(f"{widths}.reduce((sum, bar) => sum + bar.getBBox().width, 0))")
+    assert transfer / (computing + transfer) == pytest.approx(0.2, abs=0.05)
+
+
 def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
     told = told_of(runs[:1])
     curve = told["runs"][0]["curves"]["train_loss"]
@@ -279,9 +321,9 @@ def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp
 
 
 def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    """Mathematics, a legend's own rule, bytes that are no text, one that another chart's file has."""
+    """A legend's own rule, mathematics, letters that the font lacks, bytes that are no text, another chart's file."""
     folders = []
-    for name in (b"lr$^$", b"_hidden", b"no\xfftext", b"loss-seconds"):
+    for name in ("_lr$^$ 名前".encode(), b"no\xfftext", b"no\xfetext", b"loss-seconds"):
         folders.append(Path(os.fsdecode(bytes(tmp_path / "runs") + b"/" + name)))
         shutil.copytree(runs[0].folder, folders[-1])
     told = write_report(folders, tmp_path / "report.html")

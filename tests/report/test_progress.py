@@ -15,6 +15,8 @@ from orlomo.cluster.schedule import KINDS, REPORT
 from orlomo.report import progress as module
 from orlomo.report.progress import TerminalProgress
 from orlomo.report.tally import Tally
+from orlomo.report.timeline import bars, uses
+from small import classification, settings
 from terminal import shown_at_a_terminal
 
 
@@ -40,6 +42,15 @@ def test_a_tally_knows_where_the_time_went() -> None:
         ["1", "lost", "1", "1", "100%", "0%", "0%"],
     ]
     assert text_of(tally.histogram()).split() == ["delays", "0", "██", "█", "5"]
+
+
+def test_screen_and_page_tell_the_same_shares(tmp_path: Path) -> None:
+    more = {"workers": 2, "epochs": 10, "engine": "processes", "out": tmp_path / "run"}
+    columns = orlomo.train(classification(), settings("orlomo"), **more).event_columns
+    for one, use in zip(Tally.begin(2, columns).workers.values(), uses(columns, bars(columns), 2), strict=True):
+        total = one.computing + one.waiting + one.transfer
+        assert one.computing / total == pytest.approx(use.computing, abs=1e-3)
+        assert one.transfer / total == pytest.approx(use.transfer, abs=1e-3)
 
 
 def test_a_resumed_run_shows_what_it_has_kept(tmp_path: Path) -> None:

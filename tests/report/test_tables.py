@@ -13,6 +13,7 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 import orlomo
+from orlomo.errors import RunFolderError
 from orlomo.report.page import told_of
 from small import classification, settings
 
@@ -70,7 +71,22 @@ def test_bytes_that_are_no_text(folder: Path) -> None:
     before, _ = told(folder)
     with (folder / "events.csv").open("ab") as file:
         file.write(b"\xff")  # in a line that is not finished
-    assert told(folder) == (before, [])
+    assert told(folder) == (before, ["run: events.csv ends in the middle of a line, which is left out."])
+
+
+def test_lost_lines_are_said(folder: Path) -> None:
+    events, metrics = folder / "events.csv", folder / "metrics.csv"
+    whole = {path: path.read_text().splitlines(keepends=True) for path in (events, metrics)}
+    reports = sum(line.startswith("report,") for line in whole[events])
+    events.write_text("".join(whole[events][:6]))
+    assert told(folder)[1] == [f"run: events.csv has 5 reports, metrics.csv tells of {reports}: lines are missing."]
+    events.write_text("".join(whole[events]))
+    metrics.write_text("".join(whole[metrics][:-1]))
+    [note] = told(folder)[1]
+    assert note.startswith("run: metrics.csv ends at report ")
+    (folder / "config.toml").write_text("")
+    with pytest.raises(RunFolderError, match="is not whole: it has no method and no task"):
+        orlomo.load(folder)
 
 
 def test_lines_cut_short_in_the_middle_are_counted(folder: Path) -> None:

@@ -92,6 +92,14 @@ def read_columns(path: Path) -> Columns:
         raise RunFolderError(f"{path} is damaged: {error}") from None
 
 
+def is_cut_off(path: Path) -> bool:
+    """Whether the file ends in the middle of a line."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read() not in (b"", b"\n")
+
+
 def frame(columns: Columns) -> Any:
     """A pandas frame of copies where pandas is installed, else the columns themselves."""
     try:

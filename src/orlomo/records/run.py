@@ -77,9 +77,12 @@ class Run:
         self.folder = Path(folder)
         if not (self.folder / "config.toml").is_file():
             raise RunFolderError(f"{self.folder} is not a run: there is no config.toml in it")
-        self.config: RunConfig = configuration.from_table(
-            configuration.read(self.folder / "config.toml"), str(self.folder / "config.toml")
-        )
+        table = configuration.read(self.folder / "config.toml")
+        if missing := {"task", "method"} - set(table):
+            raise RunFolderError(
+                f"{self.folder}/config.toml is not whole: it has no {' and no '.join(sorted(missing))}"
+            )
+        self.config: RunConfig = configuration.from_table(table, str(self.folder / "config.toml"))
         self._warn = warn
 
     @cached_property

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically
-from orlomo.records.columns import Columns
+from orlomo.records.columns import Columns, is_cut_off
 from orlomo.records.run import Run
 
 
@@ -16,12 +16,16 @@ def export(run: Run, kind: str, place: Path, warn: Callable[[str], None] = print
     """Write the run's events and metrics in this format into a folder; the files. A table that is missing is said."""
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
-    require(place.resolve() != run.folder.resolve(), f"{place} is the run itself: choose another folder with -o")
+    require(
+        not (place / "config.toml").exists(), f"{place} is a run, with tables of its own: choose another folder with -o"
+    )
     place.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Columns] = {}
     for name in ("events", "metrics"):
         try:
             tables[name] = run.event_columns if name == "events" else run.metric_columns
+            if run.state != "running" and is_cut_off(run.folder / f"{name}.csv"):
+                warn(f"{run.folder}/{name}.csv ends in the middle of a line, which is left out")
         except RunFolderError as error:
             warn(str(error))
     if not tables:

@@ -19,8 +19,11 @@ LABELS = {
     "eta": "η",
 }
 
-FEW = 1500
-"""Bars that are drawn apart from one another."""
+FEW = 100
+"""Bars of a row that are drawn apart from one another."""
+
+LABELLED = 40
+"""Rows of a timeline that have room for a label."""
 
 Story = dict[str, Any]
 
@@ -91,19 +94,21 @@ def draw_delays(axes: Any, story: Story) -> None:
 
 def _timeline(axes: Any, story: Story) -> None:
     bars = {name: np.array(column) for name, column in story["timeline"].items()}
-    edge = 0.3 if len(bars["state"]) < FEW else 0.0  # between rounds
+    workers, rows = np.unique(bars["worker"], return_inverse=True)
+    edge = 0.3 if len(rows) < FEW * len(workers) else 0.0  # between rounds
     for code, state in enumerate(story["timeline"]["states"]):
         own = bars["state"] == code
         if own.any():
             colour = STATE_COLOURS.get(state, colour_of(story["method"]))
-            more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge}
+            more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge, "snap": False}
             if state in ("lost work", "absent"):
                 hatch = {"lost work": "////", "absent": "xxx"}[state]
                 more = {"hatch": hatch, "facecolor": "none", "edgecolor": colour, "linewidth": 0.5}
             widths = bars["end"][own] - bars["begin"][own]
-            axes.barh(bars["worker"][own], widths, STATE_HEIGHTS[state], bars["begin"][own], label=state, **more)
+            axes.barh(rows[own], widths, STATE_HEIGHTS[state], bars["begin"][own], label=state, **more)
     axes.invert_yaxis()
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED))
+    axes.set_yticks(labelled, workers[labelled])
     axes.set(xlabel=story["clock"], ylabel="worker")
     axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
 

@@ -70,14 +70,16 @@ def page_of(told: dict[str, Any], connect: str = "'none'") -> str:
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """As short as tells them apart."""
-    parts = [tuple(map(_printable, folder.resolve().parts)) for folder in folders]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    raise RunFolderError(f"{folders[0]} is named more than once")
+    places = [folder.resolve() for folder in folders]
+    for number, folder in enumerate(folders):
+        require(places[number] not in places[:number], f"{_printable(str(folder))} is named more than once")
+    parts = [tuple(map(_printable, place.parts)) for place in places]
+    length = 1
+    while len({part[-length:] for part in parts}) < len(parts):
+        length += 1
+    return ["/".join(part[-length:]) for part in parts]
 
 
 def _printable(name: str) -> str:
     """A file's name may hold bytes that are no text."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

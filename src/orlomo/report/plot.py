@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def save_figure(figure: Any, place: Any, kind: str) -> None:
     """Write a figure to a file, or to something like one; the same plot gives the same bytes."""
     from matplotlib import rc_context
 
-    with rc_context({"svg.hashsalt": "orlomo"}):
+    with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name in other letters: boxes in its place
         figure.savefig(place, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 

@@ -35,6 +35,8 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
     events, damaged = table_of(run, "events", name, notes)
     metrics, _ = table_of(run, "metrics", name, notes)
     reports = only(events, events["kind"] == "report")
+    if not damaged and run.state != "running":
+        _note_missing(reports, metrics, run.state, name, notes)
     simulated = config.engine == "simulated"
     end = float(reports["finish"][-1]) if simulated and len(reports["finish"]) else 0.0  # real ones never come back
     drawn = bars(events, end, synchronous=config.method.synchronous)
@@ -96,6 +98,15 @@ def differences(tables: list[dict[str, Any]]) -> dict[str, list[str]]:
     names = sorted({name for table in flat for name in table})
     texts = {name: [str(table.get(name, "")) for table in flat] for name in names}
     return {name: values for name, values in texts.items() if len(set(values)) > 1}
+
+
+def _note_missing(reports: Columns, metrics: Columns, state: str, name: str, notes: list[str]) -> None:
+    """Where one table tells of more than the other has."""
+    here, told = len(reports["delay"]), int(metrics["reports"].max(initial=0))
+    if told > here:
+        notes.append(f"{name}: events.csv has {here:,} reports, metrics.csv tells of {told:,}: lines are missing.")
+    elif state == "finished" and 0 < told < here:
+        notes.append(f"{name}: metrics.csv ends at report {told:,} of {here:,}: lines are missing.")
 
 
 def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, Any]:

@@ -66,9 +66,12 @@ class Tally:
             return
         worker.rounds += 1
         worker.delay = row["delay"]
-        worker.computing += row["compute"]
-        worker.transfer += max(0.0, row["finish"] - row["start"] - row["compute"])
-        worker.waiting += max(0.0, row["start"] - worker.finish) if worker.finish is not None else 0.0
+        before = row["start"] if worker.finish is None else worker.finish  # as in timeline.py
+        begin = max(row["start"], before)
+        computed = min(row["compute"], row["finish"] - begin)
+        worker.computing += computed
+        worker.transfer += row["finish"] - begin - computed
+        worker.waiting += begin - before
         worker.finish = row["finish"]
         self.delays[row["delay"]] += 1
         self.samples = row.get("samples", 0)

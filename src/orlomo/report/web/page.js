@@ -125,24 +125,27 @@ function choice() {
 function timeline(run) {
   const t = run.timeline;
   if (!t.worker.length) return nothing("timeline", "No report yet.");
-  const edge = t.worker.length < 1500 ? 0.7 : 0; // between rounds
+  const workers = [...new Set(t.worker)].sort((a, b) => a - b), row = new Map(workers.map((worker, i) => [worker, i]));
+  const roomy = t.worker.length / workers.length < document.getElementById("timeline").clientWidth / 12;
+  const edge = roomy ? 0.7 : 0; // between rounds
   const states = page.colours.states, gone = states.absent;
   const traces = t.states.map((state, code) => {
     const places = t.state.flatMap((value, i) => (value === code ? [i] : []));
     return {
-      type: "bar", orientation: "h", name: state, y: places.map((i) => t.worker[i]), base: places.map((i) => t.begin[i]),
-      x: places.map((i) => t.end[i] - t.begin[i]), width: page.colours.heights[state], customdata: places.map((i) => [t.end[i], t.rounds[i]]),
+      type: "bar", orientation: "h", name: state, y: places.map((i) => row.get(t.worker[i])), base: places.map((i) => t.begin[i]),
+      x: places.map((i) => t.end[i] - t.begin[i]), width: page.colours.heights[state], customdata: places.map((i) => [t.end[i], t.rounds[i], t.worker[i]]),
       marker: {
-        color: state === "absent" ? "#00000000" : states[state] || colour(run),
+        // Not quite opaque: plotly.js would draw what is opaque a pixel wide at least, and narrow bars would hide others.
+        color: state === "absent" ? "#00000000" : (states[state] || colour(run)) + (state === "lost work" ? "" : "fc"),
         line: state === "absent" ? { width: 1, color: gone } : { width: edge, color: variable("--panel") },
         pattern: { shape: { "lost work": "/", absent: "x" }[state] || "", fgcolor: gone, size: 6, solidity: 0.2 },
       },
-      hovertemplate: `worker %{y}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (rounds: %{customdata[1]})<extra></extra>`,
+      hovertemplate: `worker %{customdata[2]}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (rounds: %{customdata[1]})<extra></extra>`,
     };
   }).filter((trace) => trace.y.length);
-  const rows = new Set(t.worker).size;
-  draw("timeline", traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), showlegend: true, dragmode: "zoom",
-    xaxis: { title: { text: run.clock } }, yaxis: { title: { text: "worker" }, autorange: "reversed", dtick: rows <= 40 ? 1 : null, tickformat: "d" } });
+  const rows = workers.length, labelled = workers.filter((_, i) => i % Math.ceil(rows / 40) === 0);
+  draw("timeline", traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), dragmode: "zoom", ...legend("timeline", traces), showlegend: true,
+    xaxis: { title: { text: run.clock } }, yaxis: { title: { text: "worker" }, autorange: "reversed", tickvals: labelled.map((worker) => row.get(worker)), ticktext: labelled } });
 }
 
 function delays(run) {
