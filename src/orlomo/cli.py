@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"orlomo: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("orlomo: stopped before anything was computed", file=sys.stderr)
+        print("orlomo: stopped; there was nothing to save", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,9 +10,11 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
+from orlomo.reproduce.caption import is_sample
 from orlomo.reproduce.experiment import choose_rows, experiment, names
 from orlomo.reproduce.plan import Scale, cells, scale_of
 from orlomo.tasks import TASKS
+from small import classification
 
 GRIDS = ["table-squeezenet", "table-resnet20", "table-tiny-imagenet", "fashion-mnist", "table-delay"]
 
@@ -115,3 +117,8 @@ def test_a_wrong_file(tmp_path: Path) -> None:
         experiment(str(path))
     with pytest.raises(orlomo.OrlomoError, match="did you mean 'table-resnet20'"):
         experiment("table-resnet2")
+
+
+def test_a_sample_of_a_data_set_is_said() -> None:
+    assert is_sample("cifar100-resnet20", classification(samples=96))
+    assert not is_sample("digits", classification(samples=96))

@@ -15,6 +15,9 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
+from orlomo.reproduce.command import rows_wanted
+from orlomo.reproduce.experiment import experiment, table_of
+from orlomo.reproduce.plan import Scale
 from small import call_cli, started, wait_for
 
 
@@ -47,7 +50,7 @@ def test_a_scaled_table_beside_the_papers(tmp_path: Path) -> None:
     slow = float(lines["prsgdm"]["accuracy_at_equal_time"])
     assert slow < float(lines["prsgdm"]["accuracy"])  # its twin had finished when it was half-way
     for name in ("png", "svg"):
-        assert (folder / f"curves-digits-uneven-K2-S2.{name}").stat().st_size > 10_000
+        assert (folder / f"curves-digits-uneven-K2-S2-2-seeds.{name}").stat().st_size > 10_000
 
     again = call_cli(*words, "--json", folder=tmp_path)
     assert "4 runs: 4 done, 0 to do" in again.stderr
@@ -67,10 +70,21 @@ def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
     config = orlomo.load(folder / "tuning/digits-uneven-K2-S2/orlomo-lr0.05").config
     assert (config.held_out, config.epochs) == (0.1, 1)
     assert config.method.schedule == "step:0.5,0.75"
-    call_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", folder=tmp_path)
+    told = call_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", "--json", folder=tmp_path)
+    assert json.loads(told.stdout) == chosen
     assert tomllib.loads((folder / "learning-rates.toml").read_text()) == chosen  # the other methods' stay
     words = ("--scale", "1/4", "--seeds", "1", "--rows", "uneven", "--methods", "prsgdm")
     call_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
+    rates = folder / "learning-rates.toml"
+    rates.write_text("[chosen]\norlomo = 0.05\n")
+    part = call_cli("reproduce", "./tiny.toml", *words[:-1], "orlomo", folder=tmp_path)
+    assert "orlomo: chosen on held-out training images by --tune, see learning-rates.toml; prsgdm: any" in part.stdout
+    assert sorted(path.name for path in (folder / "scale-1-4").glob("curves*.png")) == [
+        f"curves-digits-uneven-K2-S2-{method}-1-seeds.png" for method in ("orlomo", "prsgdm")
+    ]
+    rates.write_text("chosen = 3\n")
+    wrong = call_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
+    assert "learning-rates.toml has no table `chosen`" in wrong.stderr
     rate = chosen["chosen"]["prsgdm"]
     assert (folder / f"scale-1-4/digits-uneven-K2-S2/prsgdm-lr{rate:g}-seed0").is_dir()
 
@@ -121,6 +135,9 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
     done = call_cli(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of 1 diverged" in done.stdout
+    alone = call_cli(*words, "--methods", "prsgdm", folder=tmp_path)
+    assert (alone.returncode, alone.stderr) == (0, "1 runs: 1 done, 0 to do\n")
+    assert "1 of 1 diverged" in alone.stdout
     again = call_cli(*words, folder=tmp_path)
     assert "2 runs: 2 done" in again.stderr
     assert "1 of 1 diverged" in again.stdout
@@ -146,6 +163,8 @@ def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
         (["./tiny.toml", "--tune", "--methods", "asgd"], "unknown method of tiny 'asgd'"),
         (["./tiny.toml", "--tune", "--seeds", "2"], "--seeds does nothing with --tune"),
         (["speed-up", "--rows", "K=8"], "--rows does nothing in speed-up"),
+        (["theorem", "--seeds", "0"], "--seeds does nothing in theorem"),
+        (["speed-up", "--jobs", "9"], "--jobs does nothing in speed-up"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, words: list[str], message: str) -> None:
@@ -161,6 +180,32 @@ def test_the_list_of_experiments(tmp_path: Path) -> None:
     done = call_cli("reproduce", folder=tmp_path)
     assert "table-resnet20" in done.stdout
     assert done.returncode == 0
+    assert "table-resnet20" in json.loads(call_cli("reproduce", "--json", folder=tmp_path).stdout)
+
+
+def test_a_file_with_values_of_the_wrong_kind(tmp_path: Path) -> None:
+    for old, new in (
+        ("epochs = 4\n", 'epochs = "4"\n'),
+        ("workers = 2\n", "workers = 0\n"),
+        ("seeds = 2", 'seeds = "2"'),
+    ):
+        write_tiny(tmp_path, TINY.replace(old, new))
+        done = call_cli("reproduce", "./tiny.toml", folder=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_of_rows_those_that_run_by_default() -> None:
+    table = table_of("table-delay")
+    known, default = experiment("table-delay").rows, table["default_rows"]
+    scenario = known[0].scenario
+    assert rows_wanted(known, [], default) == default
+    assert rows_wanted(known, [scenario], default) == [f"{scenario},{default[0]}"]
+    assert rows_wanted(known, ["cifar10"], default) == ["cifar10"]
+
+
+def test_parts_have_names_of_their_own() -> None:
+    both, either = Scale(rows=("K=8,S=8",)), Scale(rows=("K=8", "S=8"), methods=("orlomo",), seeds=1)
+    assert (both.chosen, either.chosen, Scale().chosen) == ("K8-S8", "K8-or-S8-orlomo-1-seeds", "")
 
 
 def test_absent_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,13 @@ class Pickles:
 
     def blocks(self, dataset: DataSet, split: str, bundle: Bundle) -> Iterator[tuple[int, Rows]]:
         def read(part: Part, first: int) -> tuple[str, Rows]:
+            try:
+                return part.stem, rows_of(part)
+            except ConfigError as error:
+                proof = f" (sha256 of its rows {part.sha256} expected)" if part.sha256 else ""
+                raise ConfigError(f"{error}{proof}") from None
+
+        def rows_of(part: Part) -> Rows:
             where = bundle.where(part.stem)
             # Python 3 writes bytes as text in protocol 2, up to twice as long.
             batch = read_batch(bundle.read(part.stem, 2 * part.rows * dataset.row_bytes + SPARE_BYTES), where)
@@ -46,7 +53,7 @@ class Pickles:
             if not isinstance(data, _Array):
                 raise ConfigError(f"{where} is not a CIFAR batch: it has no array `data`")
             rows[:, dataset.label_bytes :] = data.as_bytes((part.rows, dataset.image_bytes), where)
-            return part.stem, rows
+            return rows
 
         return checked_parts(dataset, split, bundle, read)
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from orlomo.data.catalog import DATASETS
 from orlomo.reproduce.experiment import Experiment
 from orlomo.reproduce.plan import FEWEST_GROUPS, Scale
 from orlomo.reproduce.progress import duration
 from orlomo.reproduce.table import Line
 from orlomo.tasks.task import Task, data_size
+
+
+def is_sample(name: str, task: Task) -> bool:
+    """Whether fewer images of its data set are stored than there are."""
+    whole = [dataset.counts["train"] for dataset in DATASETS.values() if f"{name}-".startswith(f"{dataset.name}-")]
+    return any(task.size < count for count in whole)
 
 
 def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table: list[Line], seeds: int) -> str:
@@ -32,9 +39,12 @@ def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table:
         )
     few = [line for line in table if line.groups < FEWEST_GROUPS]
     if few:
-        points.append(f"Some rows have only {min(line.groups for line in few):.0f} groups: too few to show the method.")
+        points.append(f"Some rows have only {min(line.groups for line in few):.2g} groups: too few to show the method.")
     if seeds != experiment.seeds:
         points.append(f"Scaled: {seeds} seed{'s' if seeds > 1 else ''} in place of {experiment.seeds}.")
+    samples = [name for name, task in tasks.items() if is_sample(name, task)]
+    if samples:
+        points.append(f"Scaled: of {', '.join(samples)} only a sample of the images is stored here.")
     if not points:
         points.append("Nothing was scaled: the paper's recipe in full.")
     for name, task in tasks.items():
@@ -46,13 +56,14 @@ def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table:
         f"Momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g}."
     )
     points.append(
-        "Equal gradients: at the end of each run, after the same number of gradients. Equal time: at the virtual time "
+        "Equal gradients: at the end of each run, after the same number of gradients, but that a synchronous method "
+        "completes its last barrier. Equal time: at the virtual time "
         "at which the first method of the row had finished. Virtual time 1: a local step of a fast worker. "
         "Speed-up: gradients per virtual second against prsgdm."
     )
     points.append(
-        "Loss: of the server's parameters on 2,000 fixed training images without augmentation, BatchNorm statistics "
-        "recalibrated."
+        "Loss: of the server's parameters on up to 2,000 training images, each seed's own, without augmentation; "
+        "BatchNorm statistics recalibrated."
     )
     if experiment.note:
         points.append(experiment.note)

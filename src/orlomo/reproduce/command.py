@@ -7,9 +7,12 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orlomo.errors import Interrupted, require
+
+if TYPE_CHECKING:
+    from orlomo.reproduce.experiment import Row
 
 
 def add(commands: Any) -> None:
@@ -22,7 +25,7 @@ def add(commands: Any) -> None:
     command.add_argument("--methods", help="only these, with commas between")
     command.add_argument("--scale", default="1", help="shrink the epochs, such as 1/16; drops stay at their fractions")
     command.add_argument("--images", type=int, help="use only this many training images")
-    command.add_argument("--seeds", type=int, help="repetitions (default: the paper's 3)")
+    command.add_argument("--seeds", type=int, help="repetitions (default: the experiment's own)")
     command.add_argument("--tune", action="store_true", help="choose the learning rates on held-out training images")
     command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda")
     command.add_argument("--jobs", type=int, help="runs at once (default: one a core)")
@@ -37,8 +40,11 @@ def call(options: argparse.Namespace) -> int:
     from orlomo.reproduce.experiment import names, table_of
 
     if options.name is None:
-        for name, title in names().items():
-            print(f"{name:<22}{title}")
+        if options.json:
+            print(json.dumps(names()))
+        else:
+            for name, title in names().items():
+                print(f"{name:<22}{title}")
         return 0
     table = table_of(options.name)
     kind = table.get("kind", "grid")
@@ -58,9 +64,10 @@ def call(options: argparse.Namespace) -> int:
 
 def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
     """A flag that would do nothing is a mistake."""
-    scaling = {"--rows": options.rows, "--scale": options.scale != "1", "--images": options.images}
-    scaling["--seeds"] = options.seeds
+    scaling = {"--rows": options.rows, "--scale": options.scale != "1", "--images": options.images is not None}
+    scaling["--seeds"] = options.seeds is not None
     training = {"--methods": options.methods, "--tune": options.tune, **scaling}
+    training |= {"--jobs": options.jobs is not None, "--device": options.device != "cpu"}
     for flag, given in (training if not trains else scaling if options.tune else {}).items():
         require(not given, f"{flag} does nothing {'with --tune' if trains else f'in {options.name}'}: leave it out")
 
@@ -68,6 +75,7 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo import tasks
     from orlomo.compare import check_methods
+    from orlomo.config import read
     from orlomo.deciding import job_count
     from orlomo.report.progress import warn
     from orlomo.reproduce.experiment import experiment
@@ -87,15 +95,34 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
         if options.tune:
             task = tasks.task(chosen.tuning.rows[0].task)
             path = tune(chosen, methods or chosen.methods, task, folder, progress=progress, **shared)
-            print(path.read_text("utf-8"))
-            print(f"{path}: used from now on in {folder}; without --tune the experiment runs")
+            if options.json:
+                print(json.dumps(read(path)))
+            else:
+                print(path.read_text("utf-8"))
+                print(f"{path}: used from now on in {folder}; without --tune the experiment runs")
             return None
-        images, rows = options.images or table.get("images"), options.rows or table.get("default_rows", [])
+        images, rows = (
+            options.images or table.get("images"),
+            rows_wanted(chosen.rows, options.rows, table.get("default_rows", [])),
+        )
         scale = Scale(scale_of(options.scale), images, options.seeds, methods, tuple(rows))
         result = reproduce(chosen, scale, folder, progress=progress, **shared)
     if not options.json:
         _show(result.text, result.files)
     return result.to_json()
+
+
+def rows_wanted(known: tuple[Row, ...], given: list[str], default: list[str]) -> list[str]:
+    """Those asked for; of these, those that run by default, where some do and some do not."""
+    from orlomo.reproduce.experiment import choose_rows
+
+    if not given or not default:
+        return given or default
+    usual, found = choose_rows(known, default), []
+    for text in given:
+        matches = [row in usual for row in choose_rows(known, [text])]
+        found += [f"{text},{word}" for word in default] if any(matches) and not all(matches) else [text]
+    return found
 
 
 def _measured(options: argparse.Namespace, kind: str, table: dict[str, Any]) -> list[dict[str, Any]]:
@@ -116,8 +143,10 @@ def _show(text: str, files: list[Path]) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    if sys.stdout.isatty():
-        Console().print(Markdown(text))
+    console = Console()
+    widest = max(len(line) for line in text.splitlines() if line.startswith("|"))
+    if sys.stdout.isatty() and widest <= console.width:  # else names and numbers would be cut
+        console.print(Markdown(text))
     else:
         print(text)
     for path in files:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orlomo import tasks
+from orlomo.errors import ConfigError, require
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.report.summary import without_nan, write_rows
@@ -52,7 +53,11 @@ def reproduce(
     needed = {name: tasks.task(name) for name in dict.fromkeys(row.task for row in rows)}
     experiment = tuned(experiment, folder)
     place = folder / scale.name
-    wanted = cells(experiment, scale, needed, place, device)
+    try:
+        wanted = cells(experiment, scale, needed, place, device)
+    except (TypeError, ZeroDivisionError) as error:
+        raise ConfigError(f"{experiment.name}: a value in its file is of the wrong kind: {error}") from None
+    require(bool(wanted), f"{experiment.name} has no rows, or no methods")
     results = run_cells(wanted, needed, jobs, progress, warn)
     return write(experiment, scale, needed, results, place)
 
@@ -75,10 +80,11 @@ def write(
         write_atomically(folder / name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
     write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, table))
     result.files.extend(folder / f"{stem}.{ending}" for ending in ("md", "csv", "json"))
+    part = f"-{scale.part_of_a_row}" if scale.part_of_a_row else ""
     for row in dict.fromkeys(cell.row for cell in results):
         runs: dict[str, list[Run]] = {}
         for cell, run in results.items():
             if cell.row == row and run is not None:
                 runs.setdefault(cell.method, []).append(run)
-        result.files.extend(curves(runs, row.title, folder / f"curves-{row.name}"))
+        result.files.extend(curves(runs, row.title, folder / f"curves-{row.name}{part}"))
     return result

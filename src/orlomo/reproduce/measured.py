@@ -66,10 +66,11 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
 
     begin = time.monotonic()
     try:
+        title = table["title"]
         rows, body = kinds[kind](table, follow)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ConfigError(f"this experiment's file: {error} is missing or wrong") from None
-    text = f"# {table['title']}\n\n{body}- Real time: {duration(time.monotonic() - begin)} on one core.\n"
+    text = f"# {title}\n\n{body}- Real time: {duration(time.monotonic() - begin)} on one core.\n"
     files = [folder / f"{kind}.md", folder / f"{kind}.csv"]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(files[0], lambda path: write_text(path, text))

@@ -35,14 +35,22 @@ class Scale:
     @property
     def chosen(self) -> str:
         """For a file: which part of the experiment this is; empty for the whole."""
-        words = [*self.rows, *(self.methods or ()), *([f"{self.seeds}-seeds"] if self.seeds else [])]
-        return re.sub(r"[^A-Za-z0-9]+", "-", " ".join(words).replace("=", ""))
+        return "-".join(part for part in (_for_a_file(" or ".join(self.rows)), self.part_of_a_row) if part)
+
+    @property
+    def part_of_a_row(self) -> str:
+        """Of `chosen`, what leaves out a part of each row."""
+        return _for_a_file(" ".join([*(self.methods or ()), *([f"{self.seeds}-seeds"] if self.seeds else [])]))
 
     @property
     def name(self) -> str:
         """For a folder: runs of different scales do not meet."""
         parts = ["full" if self.epochs == 1 else f"scale-{self.epochs.numerator}-{self.epochs.denominator}"]
         return "-".join(parts + ([f"{self.images}-images"] if self.images else []))
+
+
+def _for_a_file(words: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", words.replace("=", ""))
 
 
 @dataclass(frozen=True)

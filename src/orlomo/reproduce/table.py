@@ -160,7 +160,7 @@ def markdown(table: list[Line]) -> str:
     drawn = [HEADINGS, *(_cells(line) for line in table)]
     kept = [place for place in range(len(HEADINGS)) if any(row[place] not in ("", "-") for row in drawn[1:])]
     if len({line.method for line in table}) == 1:  # nothing to be equal with
-        kept.remove(HEADINGS.index("accuracy, equal time"))
+        kept = [place for place in kept if HEADINGS[place] != "accuracy, equal time"]
     rows = ["| " + " | ".join(row[place] for place in kept) + " |" for row in drawn]
     rule = "|" + "".join("---|" if place < 2 else "---:|" for place in kept)
     return "\n".join([rows[0], rule, *rows[1:]]) + "\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import tomli_w
 
 from orlomo.config import read
-from orlomo.errors import require, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.reproduce.experiment import Experiment
@@ -90,6 +90,11 @@ def tuned(experiment: Experiment, folder: Path) -> Experiment:
     """The experiment with the learning rates that were tuned in this folder, where there are any."""
     if not (folder / FILE).is_file():
         return experiment
-    rates = {**experiment.learning_rates, **read(folder / FILE)["chosen"]}
+    chosen = read(folder / FILE).get("chosen")
+    if not isinstance(chosen, dict):
+        raise ConfigError(f"{folder / FILE} has no table `chosen`: remove it, or tune again")
+    rates = {**experiment.learning_rates, **chosen}
     how = f"chosen on held-out training images by --tune, see {FILE}"
+    if others := set(experiment.learning_rates) - set(chosen):
+        how = f"{', '.join(sorted(chosen))}: {how}; {', '.join(sorted(others))}: {experiment.how_chosen}"
     return dataclasses.replace(experiment, learning_rates=rates, how_chosen=how)
