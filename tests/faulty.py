@@ -118,3 +118,11 @@ def descendants(pid: int) -> list[int]:
         for child in map(int, children.read_text().split()):
             found += [child, *descendants(child)]
     return found
+
+
+def gone_within(seconds: float, family: list[int]) -> bool:
+    """Whether all of them have ended by then."""
+    until = time.monotonic() + seconds
+    while any(map(alive, family)) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not any(map(alive, family))

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import faulty
 from orlomo.cli import main
 from orlomo.tasks import TASKS
 from small import call_cli, run_cli, started, wait_for
@@ -165,21 +165,10 @@ def long_run(folder: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 @pytest.mark.parametrize(("number", "code", "times"), [(signal.SIGINT, 130, 1), (signal.SIGTERM, 143, 2)])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int, times: int) -> None:
     with long_run(tmp_path) as process:
-        jobs = children(process.pid)
+        jobs = faulty.descendants(process.pid)
         for _ in range(times):  # `timeout`, and impatient people, send it twice
             process.send_signal(number)
         output, errors = process.communicate()
@@ -187,7 +176,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
     assert output == ""
     assert errors == f"orlomo: stopped by {signal.Signals(number).name}; saved. Go on with: orlomo resume runs/a\n"
     assert len(jobs) == 2
-    assert all(ended(job) for job in jobs)
+    assert not any(map(faulty.alive, jobs))
     lines = len((tmp_path / "runs" / "a" / "events.csv").read_text().splitlines())
     newest = max((tmp_path / "runs" / "a" / "checkpoints").glob("*.json"))
     assert int(newest.stem) == lines - 1  # nothing was lost
@@ -195,15 +184,12 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
 
 def test_after_kill_9_no_process_is_left(tmp_path: Path) -> None:
     with long_run(tmp_path) as process:
-        jobs = children(process.pid)
+        jobs = faulty.descendants(process.pid)
         before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     assert len(jobs) == 2
-    begin = time.monotonic()
-    while not all(ended(job) for job in jobs):
-        assert time.monotonic() - begin < 10
-        time.sleep(0.05)
+    assert faulty.gone_within(10.0, jobs)
     after = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     assert after <= before
 

@@ -25,14 +25,6 @@ def start(folder: Path, *more: object, **options: Any) -> contextlib.AbstractCon
     return started("train", "digits", *settings, *more, **options)
 
 
-def gone_within(seconds: float, family: list[int]) -> bool:
-    """Whether all of them have ended by then."""
-    until = time.monotonic() + seconds
-    while any(map(faulty.alive, family)) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not any(map(faulty.alive, family))
-
-
 def reports(folder: Path) -> int:
     path = folder / "events.csv"
     return path.read_text().count("\n") - 1 if path.exists() else 0
@@ -47,7 +39,7 @@ def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> N
         assert len(family) >= 4
         server.send_signal(signal.SIGKILL)
         server.communicate()
-    assert gone_within(2.0, family)
+    assert faulty.gone_within(2.0, family)
     assert shared_memory() <= before
     again = run_cli("resume", folder, "--json")
     assert again.returncode == 0, again.stderr
@@ -91,7 +83,7 @@ def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, cod
         _, errors = server.communicate()
     assert server.returncode == code
     assert f"saved. Go on with: orlomo resume {folder}" in errors
-    assert gone_within(2.0, family)
+    assert faulty.gone_within(2.0, family)
     assert orlomo.replay(folder, jobs=1).agrees
 
 

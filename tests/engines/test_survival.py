@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import json
 import os
 import signal
 import sys
@@ -20,7 +18,6 @@ import pytest
 import faulty
 import orlomo
 from orlomo.engines import crew
-from orlomo.engines.control import Control
 from orlomo.records import run as run_folder
 from small import small_disk
 from troublemaker import KINDS, make_trouble
@@ -263,44 +260,6 @@ def test_an_absent_server_does_not_blame_its_workers(tmp_path: Path, monkeypatch
     run = trial.train({20: lambda done: time.sleep(3.0)})
     trial.check(run)
     assert trial.kinds(run) == []
-
-
-def test_a_request_is_gone_before_it_is_obeyed(tmp_path: Path) -> None:
-    """So that none is obeyed twice."""
-    control = Control(tmp_path, since=time.time_ns())
-    place = tmp_path / "control"
-    place.mkdir()
-    path = place / f"{time.time_ns()}-a.json"
-    path.write_text('{"action": "list"}')
-    seen: list[bool] = []
-    control.answer(lambda request: seen.append(path.exists()))
-    assert seen == [False]
-    assert json.loads(path.with_suffix(".answer").read_text()) == {"result": None}
-    (place / f"{time.time_ns()}-b.json").write_text("not JSON")
-    time.sleep(0.25)
-    control.answer(lambda request: None)
-    [answer] = place.glob("*-b.answer")
-    assert "is not a request" in answer.read_text()
-    control.close()
-
-
-def test_a_seat_in_which_every_worker_dies_is_given_up(tmp_path: Path) -> None:
-    from orlomo.engines.seats import LONGEST_WAIT_SECONDS, LOSSES_IN_A_ROW, Seats
-
-    seats = Seats()
-    seat = seats.add()
-    waits = []
-    for _ in range(LOSSES_IN_A_ROW - 1):
-        seats.take(seat)
-        begin = time.monotonic()
-        assert seat.vacate()
-        waits.append(max(0.0, seat.due - begin))
-    assert waits[0] < 0.2
-    assert all(later > 1.5 * earlier for earlier, later in itertools.pairwise(waits[1:9]))
-    assert max(waits) <= LONGEST_WAIT_SECONDS + 0.2
-    seats.take(seat)
-    assert not seat.vacate()
-    assert seats.next_worker == LOSSES_IN_A_ROW
 
 
 def test_the_number_of_workers_may_change_on_resume(tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,25 +17,12 @@ from orlomo.config import RunConfig
 from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, create_folder
 from orlomo.report import figures
 from orlomo.report.page import page_of, told_of, write_report
-from orlomo.report.plot import STATE_HEIGHTS, new_figure
-from orlomo.report.timeline import BARS, STATES
-from small import call_cli, classification, settings
+from orlomo.report.plot import new_figure
+from orlomo.report.timeline import BARS
+from small import classification, settings
 
-METHODS = ("orlomo", "prsgdm", "local-ormo-da")
 COUNT_BARS = "return document.querySelectorAll('#timeline .bars .point').length"
 RANGE = "return document.getElementById('timeline').layout.xaxis.range"
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[orlomo.Run]:
-    """One with faults, one with a barrier, one more."""
-    place = tmp_path_factory.mktemp("runs")
-    faults = (orlomo.Fault(time=5.3, worker=1, kind="crash"), orlomo.Fault(time=15.0, worker=1, kind="return"))
-    clusters = (orlomo.Cluster(faults=faults), orlomo.Cluster(speeds=(orlomo.Speed(law="exponential"),)), "homogeneous")
-    return [
-        orlomo.train(classification(), settings(name), workers=4, epochs=15, cluster=cluster, jobs=1, out=place / name)
-        for name, cluster in zip(METHODS, clusters, strict=True)
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +138,13 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
         assert asked
         assert all(address.startswith(server.address) for address in asked)
         assert window.complaints() == []
+        state = "return document.getElementById('state').textContent"
+        before = window.run(state)
         folder.rename(tmp_path / "elsewhere")
-        window.settle(lambda: "is not a run" in window.run("return document.getElementById('state').textContent"))
+        window.settle(lambda: "is not a run" in window.run(state))
         (tmp_path / "elsewhere").rename(folder)
-        window.settle(lambda: "is not a run" not in window.run("return document.getElementById('state').textContent"))
-    window.settle(lambda: "has ended" in window.run("return document.getElementById('state').textContent"))
+        window.settle(lambda: window.run(state) == before)
+    window.settle(lambda: "has ended" in window.run(state))
 
 
 def write_large(folder: Path, reports: int, workers: int) -> None:
@@ -204,44 +190,6 @@ def test_a_name_cannot_break_out_of_the_page(runs: list[orlomo.Run], window: Bro
     assert window.run("return document.querySelector('.legend').textContent").startswith("</script><img")
     assert window.run("return document.querySelector('img')") is None
     assert window.run("return document.getElementById('title').textContent") == told["title"]
-
-
-def test_runs_that_are_not_whole(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    wrong = call_cli("report", tmp_path, folder=tmp_path)
-    assert (wrong.returncode, wrong.stderr) == (2, f"orlomo: {tmp_path} is not a run: there is no config.toml in it\n")
-    folder = tmp_path / "cut"
-    subprocess.run(["cp", "-r", runs[0].folder, folder], check=True)
-    (folder / "events.csv").write_text((folder / "events.csv").read_text()[:-20])
-    (folder / "metrics.csv").write_text("")
-    done = call_cli("report", folder, "-o", "cut.html", "--figures", "figures", folder=tmp_path)
-    assert done.returncode == 0
-    assert "metrics.csv is empty" in done.stderr
-    assert (tmp_path / "cut.html").is_file()
-    assert {path.name for path in (tmp_path / "figures/cut").glob("*.png")} == {
-        f"{name}.png" for name in ("timeline", "delays", "loss", "delay", "eta", "groups")
-    }
-
-
-def test_what_is_no_run_is_left_out(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    folders = [tmp_path / "other", *(run.folder for run in runs)]
-    done = call_cli("report", *folders, "-o", "new/report.html", "--figures", "figures", folder=tmp_path)
-    assert done.returncode == 0
-    assert done.stderr == (
-        f"orlomo: note: {tmp_path / 'other'} is not a run: there is no config.toml in it; it is left out.\n"
-    )
-    assert (tmp_path / "new/report.html").is_file()
-    curves = {f"{name}-{by}" for name in ("accuracy", "loss") for by in ("seconds", "samples")}
-    each = {f"{run.folder.name}/{chart}" for chart in ("timeline", "delays", "delay", "eta") for run in runs}
-    groups = {"orlomo/groups", "local-ormo-da/groups"}
-    for ending in ("png", "svg"):
-        found = (path.relative_to(tmp_path / "figures") for path in (tmp_path / "figures").rglob(f"*.{ending}"))
-        assert {str(path.with_suffix("")) for path in found} == curves | each | groups
-    wrong = call_cli("report", tmp_path / "other", tmp_path, folder=tmp_path)
-    assert wrong.returncode == 2
-    assert "there is no run among these 2 folders" in wrong.stderr
-    wrong = call_cli("report", runs[0].folder, "-o", "other", folder=tmp_path)
-    assert (wrong.returncode, wrong.stderr) == (2, "orlomo: other is a folder: give the page a file's name with -o\n")
 
 
 def test_many_runs_of_one_method_can_be_told_apart(runs: list[orlomo.Run], tmp_path: Path) -> None:
@@ -318,36 +266,3 @@ def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp
     axes = new_figure(1, 1, (4, 3))[1]
     figures.draw_curves(axes, told["runs"], "train_loss", "seconds")
     assert axes.get_yscale() == "linear"
-
-
-def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    """A legend's own rule, mathematics, letters that the font lacks, bytes that are no text, another chart's file."""
-    folders = []
-    for name in ("_lr$^$ 名前".encode(), b"no\xfftext", b"no\xfetext", b"loss-seconds"):
-        folders.append(Path(os.fsdecode(bytes(tmp_path / "runs") + b"/" + name)))
-        shutil.copytree(runs[0].folder, folders[-1])
-    told = write_report(folders, tmp_path / "report.html")
-    paths = figures.write_figures(told["runs"], tmp_path / "figures")
-    assert len(set(paths)) == len(paths) == 2 * (4 + 4 * 5)
-    assert all(path.is_file() for path in paths)
-    axes = new_figure(1, 1, (4, 3))[1]
-    figures.draw_curves(axes, told["runs"], "train_loss", "seconds")
-    assert len(axes.get_legend().get_texts()) == 4
-
-
-def test_states_and_methods_differ_without_colour() -> None:
-    heights = [STATE_HEIGHTS[state] for state in ("computing", "transfer", "waiting")]
-    assert all(below < 0.6 * above for above, below in itertools.pairwise(heights))
-    assert set(STATE_HEIGHTS) == set(STATES)
-
-
-def test_late_reports_are_in_the_first_view_of_the_groups(tmp_path: Path) -> None:
-    cluster = orlomo.Cluster(speeds=(orlomo.Speed(), orlomo.Speed(factor=40.0)))
-    run = orlomo.train("quadratic", "orlomo", workers=16, epochs=8, cluster=cluster, jobs=1, out=tmp_path / "run")
-    [told] = told_of([run])["runs"]
-    groups = told["groups"]
-    begin, end = groups["shown"]["iteration"]
-    seen = [place for place, iteration in enumerate(groups["iteration"]) if begin <= iteration <= end]
-    late = max(seen, key=lambda place: groups["behind"][place])
-    assert groups["behind"][late] > 12
-    assert groups["shown"]["group"][0] <= groups["group"][late]

@@ -11,7 +11,7 @@ from tiny import TINY, write_tiny
 
 import orlomo
 from orlomo.reproduce.caption import is_sample
-from orlomo.reproduce.experiment import choose_rows, experiment, names
+from orlomo.reproduce.experiment import choose_rows, experiment, names, table_of, wanted_rows
 from orlomo.reproduce.plan import Scale, cells, scale_of
 from orlomo.tasks import TASKS
 from small import classification
@@ -122,3 +122,17 @@ def test_a_wrong_file(tmp_path: Path) -> None:
 def test_a_sample_of_a_data_set_is_said() -> None:
     assert is_sample("cifar100-resnet20", classification(samples=96))
     assert not is_sample("digits", classification(samples=96))
+
+
+def test_of_rows_those_that_run_by_default() -> None:
+    table = table_of("table-delay")
+    known, default = experiment("table-delay").rows, table["default_rows"]
+    scenario = known[0].scenario
+    assert wanted_rows(known, [], default) == default
+    assert wanted_rows(known, [scenario], default) == [f"{scenario},{default[0]}"]
+    assert wanted_rows(known, ["cifar10"], default) == ["cifar10"]
+
+
+def test_parts_have_names_of_their_own() -> None:
+    both, either = Scale(rows=("K=8,S=8",)), Scale(rows=("K=8", "S=8"), methods=("orlomo",), seeds=1)
+    assert (both.chosen, either.chosen, Scale().chosen) == ("K8-S8", "K8-or-S8-orlomo-1-seeds", "")

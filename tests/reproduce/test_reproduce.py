@@ -15,9 +15,6 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
-from orlomo.reproduce.command import rows_wanted
-from orlomo.reproduce.experiment import experiment, table_of
-from orlomo.reproduce.plan import Scale
 from small import call_cli, started, wait_for
 
 
@@ -192,20 +189,6 @@ def test_a_file_with_values_of_the_wrong_kind(tmp_path: Path) -> None:
         write_tiny(tmp_path, TINY.replace(old, new))
         done = call_cli("reproduce", "./tiny.toml", folder=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-
-
-def test_of_rows_those_that_run_by_default() -> None:
-    table = table_of("table-delay")
-    known, default = experiment("table-delay").rows, table["default_rows"]
-    scenario = known[0].scenario
-    assert rows_wanted(known, [], default) == default
-    assert rows_wanted(known, [scenario], default) == [f"{scenario},{default[0]}"]
-    assert rows_wanted(known, ["cifar10"], default) == ["cifar10"]
-
-
-def test_parts_have_names_of_their_own() -> None:
-    both, either = Scale(rows=("K=8,S=8",)), Scale(rows=("K=8", "S=8"), methods=("orlomo",), seeds=1)
-    assert (both.chosen, either.chosen, Scale().chosen) == ("K8-S8", "K8-or-S8-orlomo-1-seeds", "")
 
 
 def test_absent_data_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

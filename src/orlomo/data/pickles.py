@@ -39,8 +39,7 @@ class Pickles:
             try:
                 return part.stem, rows_of(part)
             except ConfigError as error:
-                proof = f" (sha256 of its rows {part.sha256} expected)" if part.sha256 else ""
-                raise ConfigError(f"{error}{proof}") from None
+                raise ConfigError(f"{error}{part.proof}") from None
 
         def rows_of(part: Part) -> Rows:
             where = bundle.where(part.stem)

@@ -67,7 +67,8 @@ def _planes(dataset: DataSet, part: Part, bundle: Bundle, name: str) -> Rows:
                 )
             pixels = np.asarray(sheet)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        proof = f" (sha256 of its rows {part.sha256} expected)" if part.sha256 else ""
         text = "not a PNG" if isinstance(error, UnidentifiedImageError) else error
-        raise ConfigError(f"{bundle.where(name)} is damaged or not the sheet of {part.stem}: {text}{proof}") from None
+        raise ConfigError(
+            f"{bundle.where(name)} is damaged or not the sheet of {part.stem}: {text}{part.proof}"
+        ) from None
     return pixels.transpose(0, 2, 1).reshape(part.rows, channels * height * width)

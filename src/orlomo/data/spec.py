@@ -33,6 +33,11 @@ class Part:
     rows: int
     sha256: str | None = None
 
+    @property
+    def proof(self) -> str:
+        """What to add to a complaint about it."""
+        return f" (sha256 of its rows {self.sha256} expected)" if self.sha256 else ""
+
 
 @dataclass(frozen=True)
 class Remote:

@@ -33,7 +33,7 @@ from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import Checkpoint, write_atomically
-from orlomo.records.columns import Columns, TableWriter, frame, read_columns
+from orlomo.records.columns import Columns, TableWriter, frame, is_cut_off, read_columns
 
 try:
     import fcntl
@@ -112,6 +112,10 @@ class Run:
             return "running"
         done = checkpoints.finished(self.folder / "checkpoints") and (self.folder / "model.safetensors").is_file()
         return "finished" if done else "stopped"
+
+    def is_cut_off(self, table: str) -> bool:
+        """Whether `events` or `metrics` ends in the middle of a line, and nobody is writing the rest."""
+        return self.state != "running" and is_cut_off(self.folder / f"{table}.csv")
 
     @property
     def unsaved(self) -> Columns:

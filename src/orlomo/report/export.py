@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically
-from orlomo.records.columns import Columns, is_cut_off
+from orlomo.records.columns import Columns
 from orlomo.records.run import Run
 
 
@@ -24,7 +24,7 @@ def export(run: Run, kind: str, place: Path, warn: Callable[[str], None] = print
     for name in ("events", "metrics"):
         try:
             tables[name] = run.event_columns if name == "events" else run.metric_columns
-            if run.state != "running" and is_cut_off(run.folder / f"{name}.csv"):
+            if run.is_cut_off(name):
                 warn(f"{run.folder}/{name}.csv ends in the middle of a line, which is left out")
         except RunFolderError as error:
             warn(str(error))

@@ -35,8 +35,9 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
     events, damaged = table_of(run, "events", name, notes)
     metrics, _ = table_of(run, "metrics", name, notes)
     reports = only(events, events["kind"] == "report")
-    if not damaged and run.state != "running":
-        _note_missing(reports, metrics, run.state, name, notes)
+    state = run.state
+    if not damaged and state != "running":
+        _note_missing(reports, metrics, state, name, notes)
     simulated = config.engine == "simulated"
     end = float(reports["finish"][-1]) if simulated and len(reports["finish"]) else 0.0  # real ones never come back
     drawn = bars(events, end, synchronous=config.method.synchronous)
@@ -46,7 +47,7 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
         "task": config.task,
         "engine": config.engine,
         "clock": "virtual seconds" if simulated else "seconds",
-        "state": run.state,
+        "state": state,
         "workers": config.workers,
         "facts": _facts(config, reports, metrics),
         "curves": _curves(metrics),

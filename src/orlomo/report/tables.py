@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from orlomo.cluster.schedule import KINDS
 from orlomo.errors import RunFolderError
-from orlomo.records.columns import Columns, is_cut_off
+from orlomo.records.columns import Columns
 from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run
 
 TABLES = {
@@ -48,7 +48,7 @@ def table_of(run: Run, table: str, name: str, notes: list[str]) -> tuple[Columns
     if missing := [column for column in names if column not in found and column not in DISPENSABLE]:
         notes.append(f"{name}: {path.name} has no {', '.join(missing)}.")
         return empty, lines
-    if run.state != "running" and is_cut_off(path):
+    if run.is_cut_off(table):
         notes.append(f"{name}: {path.name} ends in the middle of a line, which is left out.")
     rows = len(found[names[0]])
     columns = {column: _typed(found.get(column, np.full(rows, np.nan)), column) for column in names}

@@ -7,12 +7,9 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orlomo.errors import Interrupted, require
-
-if TYPE_CHECKING:
-    from orlomo.reproduce.experiment import Row
 
 
 def add(commands: Any) -> None:
@@ -78,7 +75,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     from orlomo.config import read
     from orlomo.deciding import job_count
     from orlomo.report.progress import warn
-    from orlomo.reproduce.experiment import experiment
+    from orlomo.reproduce.experiment import experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
     from orlomo.reproduce.progress import CellProgress
@@ -101,28 +98,14 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
                 print(path.read_text("utf-8"))
                 print(f"{path}: used from now on in {folder}; without --tune the experiment runs")
             return None
-        images, rows = (
-            options.images or table.get("images"),
-            rows_wanted(chosen.rows, options.rows, table.get("default_rows", [])),
+        rows = wanted_rows(chosen.rows, options.rows, table.get("default_rows", []))
+        scale = Scale(
+            scale_of(options.scale), options.images or table.get("images"), options.seeds, methods, tuple(rows)
         )
-        scale = Scale(scale_of(options.scale), images, options.seeds, methods, tuple(rows))
         result = reproduce(chosen, scale, folder, progress=progress, **shared)
     if not options.json:
         _show(result.text, result.files)
     return result.to_json()
-
-
-def rows_wanted(known: tuple[Row, ...], given: list[str], default: list[str]) -> list[str]:
-    """Those asked for; of these, those that run by default, where some do and some do not."""
-    from orlomo.reproduce.experiment import choose_rows
-
-    if not given or not default:
-        return given or default
-    usual, found = choose_rows(known, default), []
-    for text in given:
-        matches = [row in usual for row in choose_rows(known, [text])]
-        found += [f"{text},{word}" for word in default] if any(matches) and not all(matches) else [text]
-    return found
 
 
 def _measured(options: argparse.Namespace, kind: str, table: dict[str, Any]) -> list[dict[str, Any]]:

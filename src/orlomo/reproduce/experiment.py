@@ -185,6 +185,17 @@ def choose_rows(rows: tuple[Row, ...], filters: list[str]) -> list[Row]:
     return chosen
 
 
+def wanted_rows(rows: tuple[Row, ...], filters: list[str], default: list[str]) -> list[str]:
+    """The filters; those that match some rows which run by default and some which do not, for the former alone."""
+    if not filters or not default:
+        return filters or default
+    usual, wanted = choose_rows(rows, default), []
+    for text in filters:
+        matches = [row in usual for row in choose_rows(rows, [text])]
+        wanted += [f"{text},{word}" for word in default] if any(matches) and not all(matches) else [text]
+    return wanted
+
+
 def _matches(row: Row, word: str) -> bool:
     key, equals, value = word.partition("=")
     if equals:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from orlomo.errors import ConfigError, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.report.summary import write_rows
 from orlomo.reproduce import delays, speedup, theorem
@@ -68,7 +68,7 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
     try:
         title = table["title"]
         rows, body = kinds[kind](table, follow)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError) as error:
         raise ConfigError(f"this experiment's file: {error} is missing or wrong") from None
     text = f"# {title}\n\n{body}- Real time: {duration(time.monotonic() - begin)} on one core.\n"
     files = [folder / f"{kind}.md", folder / f"{kind}.csv"]
@@ -80,7 +80,11 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
 
 def _delays(table: dict[str, Any], follow: Follow[Any]) -> tuple[list[Any], str]:
     settings = dict(table["delays"])
-    pairs = list(zip(settings.pop("slow_over_fast"), settings.pop("paper"), strict=True))
+    ratios, papers = settings.pop("slow_over_fast"), settings.pop("paper")
+    require(
+        len(ratios) == len(papers), "this experiment's file: `paper` must have a number for each of `slow_over_fast`"
+    )
+    pairs = list(zip(ratios, papers, strict=True))
     rows = [row for ratio, paper in follow(pairs) for row in delays.measure({float(ratio): paper}, **settings)]
     return rows, delays.markdown(rows) + "\n" + DELAYS_CAPTION.format(**settings)
 
