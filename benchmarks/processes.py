@@ -31,10 +31,11 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
+from orlomo.engines.processes.slots import Shape, Slot
+from orlomo.engines.processes.starter import Starter, end
 from orlomo.engines.round import RoundRunner
-from orlomo.engines.sending import Starter, end
-from orlomo.engines.slots import Shape, Slot
-from orlomo.methods import METHODS, Assignment
+from orlomo.methods.messages import Assignment
+from orlomo.methods.registry import method
 from orlomo.methods.server import Vectors
 from orlomo.tasks.models import resnet20
 from orlomo.tasks.task import Batch, classification_loss
@@ -195,7 +196,7 @@ def uneven() -> bool:
     ratios = []
     for turn in range(3):
         made = {
-            name: pace_of(run(task, METHODS[name](local_steps=4), 4, reports, pace=pace), skip=1)
+            name: pace_of(run(task, method(name, local_steps=4), 4, reports, pace=pace), skip=1)
             for name, reports in (("orlomo", 240), ("prsgdm", 80))
         }
         print(f"  turn {turn + 1}: {made['orlomo']:.1f} and {made['prsgdm']:.1f} rounds/s, ceiling {ceiling:.2f}")

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.engines.ray_connection import RayOptions, connection
-from orlomo.engines.ray_fit import Need
-from orlomo.engines.ray_worker import Answer
+from orlomo.engines.ray.connection import RayOptions, connection
+from orlomo.engines.ray.fit import Need
+from orlomo.engines.ray.worker import Answer
 from orlomo.records.log import Log
 from orlomo.tasks.task import Batch
 from processes import image_task, run

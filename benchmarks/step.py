@@ -18,8 +18,8 @@ import torch
 from torch.nn import functional
 
 import orlomo
-from orlomo.compiling import prepare
-from orlomo.data import Images
+from orlomo.data.images import Images
+from orlomo.engines.compiling import prepare
 from orlomo.engines.memory import keep_freed_memory
 from orlomo.engines.round import RoundRunner
 from orlomo.tasks.images import CIFAR10, Normalised, crop_and_flip, image_task

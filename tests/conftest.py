@@ -35,8 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A private Ray cluster that this process is connected to, for all tests that only need one."""
     pytest.importorskip("ray", reason="Ray is not installed (the extra `ray`)")
-    from orlomo.engines.ray_connection import RayOptions, connection
-    from orlomo.engines.ray_fit import Need
+    from orlomo.engines.ray.connection import RayOptions, connection
+    from orlomo.engines.ray.fit import Need
     from orlomo.records.log import Log
 
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  (else workers starve beside other tests)

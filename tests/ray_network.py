@@ -19,7 +19,7 @@ from typing import Any
 
 import orlomo
 import sleepy
-from orlomo.engines.ray_connection import HEALTH_CHECKS
+from orlomo.engines.ray.connection import HEALTH_CHECKS
 
 MACHINES = {"a": "10.77.0.1", "b": "10.77.0.2"}
 ADDRESS = f"{MACHINES['a']}:6379"
@@ -93,7 +93,7 @@ def train(folder: Path, reports: int, security: bool = True) -> subprocess.Popen
     words = ["train", TASK, "--engine", "ray", "--address", ADDRESS, "--workers", 2, "--local-steps", 2]
     words += ["--learning-rate", 0.02, "--epochs", reports / 4, "--out", folder]
     with open(said(folder), "w") as file:
-        return on("a", sys.executable, "-m", "orlomo.cli", *words, security=security, stdout=file, stderr=file)
+        return on("a", sys.executable, "-m", "orlomo", *words, security=security, stdout=file, stderr=file)
 
 
 TASK = f"{Path(__file__).parent / 'sleepy.py'}:task"
@@ -138,7 +138,7 @@ def pulled_cable(folder: Path, other: subprocess.Popen[str]) -> None:
     wait_for(lambda: other.poll() is not None, driver)  # Ray ends on a machine that was given up
     start_ray("b")
     wait_for(lambda: "joins" in log.read_text(), driver)
-    subprocess.run(["pkill", "-INT", "-f", "orlomo.cli train"], check=True)
+    subprocess.run(["pkill", "-INT", "-f", "-m orlomo train"], check=True)
     assert driver.wait() == 130
     changes = sleepy.check(orlomo.load(folder))
     assert [kind for kind, _ in changes] == ["crash", "join"]

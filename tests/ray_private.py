@@ -18,8 +18,8 @@ import ray
 
 import orlomo
 import sleepy
-from orlomo.engines.ray_connection import RayOptions, connection
-from orlomo.engines.ray_fit import Need
+from orlomo.engines.ray.connection import RayOptions, connection
+from orlomo.engines.ray.fit import Need
 from orlomo.records.log import Log
 
 OUTSIDE = "10.77.0.9"
@@ -46,7 +46,7 @@ def alive(*names: str) -> list[str]:
 
 def trouble(folder: Path) -> None:
     """The whole command, stopped by Ctrl-C at a terminal; resumed with one worker more; then killed."""
-    command = [sys.executable, "-m", "orlomo.cli"]
+    command = [sys.executable, "-m", "orlomo"]
     task = f"{Path(__file__).parent / 'sleepy.py'}:task"
     settings = ["--engine", "ray", "--workers", "1", "--local-steps", "2", "--epochs", "2000", "--out", str(folder)]
     settings += ["--pace", "25"]  # a round takes a second: the signal comes while the server waits

@@ -22,8 +22,8 @@ import torch
 
 import orlomo
 import sleepy
-from orlomo.engines import ray_crew
-from orlomo.engines.ray_connection import HEALTH_CHECKS
+from orlomo.engines.ray import crew as ray_crew
+from orlomo.engines.ray.connection import HEALTH_CHECKS
 from orlomo.errors import ConfigError
 from orlomo.tasks.theory import Point
 
@@ -145,7 +145,7 @@ def losses(folder: Path) -> None:
 def killed_driver(folder: Path) -> None:
     """The run goes on from its checkpoint on the same cluster."""
     task = f"{Path(__file__).parent / 'sleepy.py'}:task"
-    command = [sys.executable, "-m", "orlomo.cli"]
+    command = [sys.executable, "-m", "orlomo"]
     settings = ["--engine", "ray", "--address", CLUSTER.address, "--workers", "2", "--local-steps", "2"]
     settings += ["--learning-rate", "0.02", "--epochs", "75", "--checkpoint-seconds", "0.5", "--out", str(folder)]
     server = subprocess.Popen([*command, "train", task, *settings], text=True, stderr=subprocess.PIPE)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo import cli
-from orlomo.methods import METHODS
+from orlomo.commands import main as cli
+from orlomo.methods.registry import METHODS
 from orlomo.tasks.task import classification_loss
 
 NAMES = sorted(METHODS)
@@ -47,7 +47,7 @@ def run_cli(
 @contextmanager
 def started(*arguments: object, folder: Path | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """`orlomo ...` in a process of its own that goes on beside the test, and not after it."""
-    command = [sys.executable, "-m", "orlomo.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "orlomo", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, **pipes, **options) as process:
         try:

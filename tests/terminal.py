@@ -15,7 +15,7 @@ from pathlib import Path
 def shown_at_a_terminal(*words: object, folder: Path, seconds: float = 240.0) -> str:
     """All that `orlomo ...` writes to its standard error there, without colours and movements; it must succeed."""
     primary, secondary = pty.openpty()
-    command = [sys.executable, "-m", "orlomo.cli", *map(str, words)]
+    command = [sys.executable, "-m", "orlomo", *map(str, words)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
     process = subprocess.Popen(command, cwd=folder, stderr=secondary, stdout=subprocess.DEVNULL, env=environment)
     os.close(secondary)

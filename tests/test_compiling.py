@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import orlomo
-from orlomo import compiling
+from orlomo.engines import compiling
 from orlomo.engines.round import RoundRunner
 from orlomo.tasks.task import classification_loss
 from small import run_cli

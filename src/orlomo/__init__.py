@@ -1,29 +1,60 @@
-"""orlomo: asynchronous momentum training for PyTorch on machines of unequal speed."""
+"""orlomo: asynchronous momentum training for PyTorch on machines of unequal speed.
 
-from orlomo.cluster import Cluster, Fault, Speed, cluster
-from orlomo.engines.ray_connection import RayOptions
-from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
-from orlomo.methods import (
-    ALSGD,
-    ASGD,
-    MSGD,
-    Assignment,
-    LocalOrMoDA,
-    LocalSGD,
-    Method,
-    OrLoMo,
-    OrMoDA,
-    PRSGDm,
-    Report,
-    Server,
-    method,
-)
-from orlomo.records.run import Run
-from orlomo.tasks import Task, task
-from orlomo.trace import trace
-from orlomo.train import load, replay, resume, train
+Public names are loaded when they are first used, so that `import orlomo` and `orlomo --help` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from orlomo.clusters.cluster import Cluster, Fault, Speed, cluster
+    from orlomo.clusters.tracing import trace
+    from orlomo.engines.ray.connection import RayOptions
+    from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
+    from orlomo.methods.messages import Assignment, Report
+    from orlomo.methods.method import Method
+    from orlomo.methods.papers.al_sgd import ALSGD
+    from orlomo.methods.papers.asgd import ASGD
+    from orlomo.methods.papers.local_ormo_da import LocalOrMoDA
+    from orlomo.methods.papers.local_sgd import LocalSGD
+    from orlomo.methods.papers.msgd import MSGD
+    from orlomo.methods.papers.orlomo import OrLoMo
+    from orlomo.methods.papers.ormo_da import OrMoDA
+    from orlomo.methods.papers.prsgdm import PRSGDm
+    from orlomo.methods.registry import method
+    from orlomo.methods.server import Server
+    from orlomo.records.run import Run
+    from orlomo.tasks.registry import task
+    from orlomo.tasks.task import Task
+    from orlomo.training import load, replay, resume, train
+
+_MODULES = {
+    "clusters.cluster": ("Cluster", "Fault", "Speed", "cluster"),
+    "clusters.tracing": ("trace",),
+    "engines.ray.connection": ("RayOptions",),
+    "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
+    "methods.messages": ("Assignment", "Report"),
+    "methods.method": ("Method",),
+    "methods.papers.al_sgd": ("ALSGD",),
+    "methods.papers.asgd": ("ASGD",),
+    "methods.papers.local_ormo_da": ("LocalOrMoDA",),
+    "methods.papers.local_sgd": ("LocalSGD",),
+    "methods.papers.msgd": ("MSGD",),
+    "methods.papers.orlomo": ("OrLoMo",),
+    "methods.papers.ormo_da": ("OrMoDA",),
+    "methods.papers.prsgdm": ("PRSGDm",),
+    "methods.registry": ("method",),
+    "methods.server": ("Server",),
+    "records.run": ("Run",),
+    "tasks.registry": ("task",),
+    "tasks.task": ("Task",),
+    "training": ("load", "replay", "resume", "train"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "ALSGD",
@@ -57,3 +88,17 @@ __all__ = [
     "trace",
     "train",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker sees the imports above, and so notices a mistyped name
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'orlomo' has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"orlomo.{_MODULE_OF[name]}"), name)
+        globals()[name] = found  # the next access does not come here
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,9 +13,10 @@ from typing import Any
 
 import tomli_w
 
-from orlomo.cluster import Cluster, cluster
+from orlomo.clusters.cluster import Cluster, cluster
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.methods import METHODS, Method, method
+from orlomo.methods.method import Method
+from orlomo.methods.registry import method, method_class
 
 ENGINES = ("simulated", "processes", "ray")
 COMPILE = ("auto", "on", "off")
@@ -154,8 +155,9 @@ def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
     named = table.pop("method", "orlomo")
     settings = dict(named) if isinstance(named, dict) else {"name": named}
     name = settings.pop("name", "orlomo")
-    every = typing.get_type_hints(METHODS[name]) if name in METHODS else {}
-    hints = {f.name: every[f.name] for f in dataclasses.fields(METHODS[name])} if every else {}
+    kind = method_class(name)
+    every = typing.get_type_hints(kind)
+    hints = {f.name: every[f.name] for f in dataclasses.fields(kind)}
     settings = {
         key: _convert(value, hints[key], f"{where}, method {key}") if key in hints else value
         for key, value in settings.items()

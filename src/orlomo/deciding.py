@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import torch
 
-from orlomo import compiling
 from orlomo.config import RunConfig
-from orlomo.engines.ray_connection import import_ray
+from orlomo.engines import compiling
+from orlomo.engines.ray.connection import import_ray
 from orlomo.engines.session import planned_reports
 from orlomo.errors import ConfigError, require
-from orlomo.tasks import Task
+from orlomo.tasks.task import Task
 
 Warn = Callable[[str], None]
 

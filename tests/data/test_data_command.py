@@ -14,9 +14,10 @@ from pathlib import Path
 import dots
 import pytest
 
-from orlomo.cli import main
-from orlomo.data import DATASETS, load, store
-from orlomo.data.catalog import FASHION_MNIST
+from orlomo.commands.main import main
+from orlomo.data import store
+from orlomo.data.catalog import DATASETS, FASHION_MNIST
+from orlomo.data.images import load
 from orlomo.data.progress import DataProgress
 from orlomo.data.store import data_root
 from orlomo.errors import ConfigError
@@ -83,7 +84,7 @@ def test_a_signal_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     given = tmp_path / "cifar-100-binary"
     given.mkdir()
     code = (
-        "import sys; from orlomo.cli import main; from orlomo.data.row_files import RowFiles\n"
+        "import sys; from orlomo.commands.main import main; from orlomo.data.row_files import RowFiles\n"
         "import time\n"
         "def blocks(self, *rest):\n"
         "    print('storing', flush=True); time.sleep(60); yield\n"

@@ -15,7 +15,7 @@ import pytest
 
 import faulty
 import orlomo
-from orlomo.engines.control import ask
+from orlomo.engines.live.control import ask
 from small import call_cli, run_cli, started, wait_for
 from troublemaker import shared_memory
 

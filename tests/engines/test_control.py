@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from orlomo.engines.control import Control
+from orlomo.engines.live.control import Control
 
 
 def test_a_request_is_gone_before_it_is_obeyed(tmp_path: Path) -> None:

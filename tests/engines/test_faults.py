@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import orlomo
-from orlomo.cluster.schedule import REPORT
+from orlomo.clusters.schedule import REPORT
 from orlomo.config import RunConfig
-from orlomo.engines.execute import Execution
 from orlomo.engines.round import RoundRunner
 from orlomo.engines.signals import Signals
-from orlomo.engines.simulated import plan
+from orlomo.engines.simulated.execute import Execution
+from orlomo.engines.simulated.plan import plan
 from orlomo.tasks.theory import Point
 from small import NAMES, Memory, settings
 

@@ -12,8 +12,8 @@ from test_simulated import run_to_the_end, without_clock
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.engines import pool as pools
-from orlomo.engines.pool import ProcessPool
+from orlomo.engines.simulated import pool as pools
+from orlomo.engines.simulated.pool import ProcessPool
 from small import Memory, classification, settings
 
 
@@ -109,7 +109,7 @@ def test_a_job_that_dies_is_one_clear_error(busy: bool, tmp_path: Path, monkeypa
         made.append(real(*arguments))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr("orlomo.engines.execute.open_pool", noted)
+    monkeypatch.setattr("orlomo.engines.simulated.execute.open_pool", noted)
 
     class Killer:
         def report(self, done: int, total: int, loss: float) -> None:

@@ -17,10 +17,10 @@ from torch import nn
 import faulty
 import orlomo
 from orlomo.config import RunConfig
-from orlomo.engines.crew import Arrived
-from orlomo.engines.fleet import Fleet
-from orlomo.engines.sending import Starter, Work
-from orlomo.engines.slots import Shape, Slot
+from orlomo.engines.live.crew import Arrived
+from orlomo.engines.processes.crew import Fleet
+from orlomo.engines.processes.slots import Shape, Slot
+from orlomo.engines.processes.starter import Starter, Work
 from small import call_cli, classification, settings, started, wait_for
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from orlomo.engines.seats import LONGEST_WAIT_SECONDS, LOSSES_IN_A_ROW, Seats
+from orlomo.engines.live.seats import LONGEST_WAIT_SECONDS, LOSSES_IN_A_ROW, Seats
 
 
 def test_a_seat_in_which_every_worker_dies_is_given_up() -> None:

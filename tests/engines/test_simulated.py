@@ -14,10 +14,10 @@ from torch.nn import functional
 
 import orlomo
 from orlomo.config import RunConfig
-from orlomo.engines.execute import Execution
 from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
-from orlomo.engines.simulated import plan
+from orlomo.engines.simulated.execute import Execution
+from orlomo.engines.simulated.plan import plan
 from orlomo.records.checkpoint import Checkpoint
 from small import NAMES, Memory, classification, settings
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import orlomo
-from orlomo.methods import METHODS
+from orlomo.methods.registry import METHODS
 
 GOLDEN = Path(__file__).parent / "golden"
 GRADIENT = [1.0, -2.0, 0.5]

@@ -7,7 +7,7 @@ import torch
 from arrivals import Drive, close
 
 import orlomo
-from orlomo.methods import METHODS
+from orlomo.methods.registry import METHODS
 from orlomo.methods.server import CHUNK
 
 NAMES = sorted(METHODS)

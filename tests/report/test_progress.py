@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import orlomo
-from orlomo.cluster.schedule import KINDS, REPORT
+from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.report import progress as module
 from orlomo.report.progress import TerminalProgress
 from orlomo.report.tally import Tally

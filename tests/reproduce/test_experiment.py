@@ -13,7 +13,7 @@ import orlomo
 from orlomo.reproduce.caption import is_sample
 from orlomo.reproduce.experiment import choose_rows, experiment, names, table_of, wanted_rows
 from orlomo.reproduce.plan import Scale, cells, scale_of
-from orlomo.tasks import TASKS
+from orlomo.tasks.registry import TASKS
 from small import classification
 
 GRIDS = ["table-squeezenet", "table-resnet20", "table-tiny-imagenet", "fashion-mnist", "table-delay"]

@@ -9,7 +9,7 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
-from orlomo.cluster.schedule import REPORT
+from orlomo.clusters.schedule import REPORT
 from orlomo.reproduce import progress as module
 from orlomo.reproduce.experiment import experiment
 from orlomo.reproduce.plan import Scale, cells
@@ -33,7 +33,7 @@ def test_a_line_every_few_seconds_where_there_is_no_terminal(
 ) -> None:
     write_tiny(tmp_path)
     scale = Scale(seeds=1, methods=("orlomo",), rows=("uneven",))
-    tasks = {"digits": orlomo.tasks.task("digits")}
+    tasks = {"digits": orlomo.task("digits")}
     [cell] = cells(experiment(str(tmp_path / "tiny.toml")), scale, tasks, tmp_path, "cpu")
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])

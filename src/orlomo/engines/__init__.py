@@ -1,1 +1,1 @@
-"""What runs the workers: the simulated engine, and replay."""
+"""What runs the workers. Each engine is one folder; `live` is what the real-time engines have in common."""

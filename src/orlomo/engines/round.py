@@ -10,8 +10,9 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from orlomo.compiling import prepare
-from orlomo.methods import Assignment, Method, Report
+from orlomo.engines.compiling import prepare
+from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.method import Method
 from orlomo.seeds import derive, isolated, seed_global, seed_torch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
 from orlomo.tasks.task import Task, as_tensors, fetch

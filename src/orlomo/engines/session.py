@@ -19,7 +19,7 @@ from torch import Tensor
 
 from orlomo.config import RunConfig
 from orlomo.errors import Diverged, OrlomoError, ReportRefused
-from orlomo.methods import Assignment, Report
+from orlomo.methods.messages import Assignment, Report
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.evaluation import Evaluation
 from orlomo.tasks.task import Task

@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require
 from orlomo.methods import rates
 from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Fold, Ledger
+from orlomo.methods.messages import Report
 from orlomo.methods.server import Server, Vectors
-from orlomo.methods.worker import Report, WorkerRule
+from orlomo.methods.worker import WorkerRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,6 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    summary: ClassVar[str]
-    paper: ClassVar[str]
     synchronous: ClassVar[bool] = False
     reports_momentum: ClassVar[bool] = False  # reports bring delta_momentum
     carries_momentum: ClassVar[bool] = False  # assignments bring momentum
@@ -115,15 +114,3 @@ class Method(ABC):
         """Name and hyperparameters as plain values; None is left out."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         return {"name": self.name} | {key: value for key, value in values.items() if value is not None}
-
-
-def build(kinds: dict[str, type[Method]], name: str, hyperparameters: dict[str, Any]) -> Method:
-    """The method of that name with these hyperparameters; unknown names are errors that name the nearest."""
-    if name not in kinds:
-        raise unknown_name("method", name, kinds)
-    kind = kinds[name]
-    known = [field.name for field in dataclasses.fields(kind) if field.init]
-    for key in hyperparameters:
-        if key not in known:
-            raise unknown_name(f"setting of {name}", key, known)
-    return kind(**hyperparameters)

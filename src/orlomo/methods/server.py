@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orlomo.errors import ConfigError, ReportRefused
 from orlomo.methods.ledger import Fold, Handout, Ledger, Step
-from orlomo.methods.worker import Assignment, Report
+from orlomo.methods.messages import Assignment, Report
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method

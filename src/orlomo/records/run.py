@@ -28,7 +28,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from orlomo import config as configuration
-from orlomo.cluster.schedule import COLUMNS, KINDS
+from orlomo.clusters.schedule import COLUMNS, KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records import checkpoint as checkpoints

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.cluster.schedule import KINDS
+from orlomo.clusters.schedule import KINDS
 from orlomo.errors import RunFolderError
 from orlomo.records.columns import Columns
 from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from orlomo.cluster.schedule import KINDS, REPORT
+from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.records.columns import Columns
 
 SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples")

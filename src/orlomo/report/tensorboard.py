@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orlomo.cluster.schedule import REPORT
+from orlomo.clusters.schedule import REPORT
 from orlomo.errors import ConfigError, RunFolderError
 from orlomo.records.run import Run
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from orlomo.clusters.tracing import trace
 from orlomo.errors import require
-from orlomo.methods import OrLoMo
-from orlomo.trace import trace
+from orlomo.methods.papers.orlomo import OrLoMo
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orlomo import tasks
 from orlomo.errors import ConfigError, require
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
@@ -21,6 +20,7 @@ from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
 from orlomo.reproduce.table import Line, lines, markdown
 from orlomo.reproduce.tuning import tuned
+from orlomo.tasks.registry import task
 from orlomo.tasks.task import Task
 
 
@@ -50,7 +50,7 @@ def reproduce(
 ) -> Reproduction:
     """Run what is not there yet, then write tables and curves into the scale's folder."""
     rows = choose_rows(experiment.rows, list(scale.rows))
-    needed = {name: tasks.task(name) for name in dict.fromkeys(row.task for row in rows)}
+    needed = {name: task(name) for name in dict.fromkeys(row.task for row in rows)}
     experiment = tuned(experiment, folder)
     place = folder / scale.name
     try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from orlomo.compare import settings_for
+from orlomo.comparing import settings_for
 from orlomo.config import RunConfig, from_table
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.methods import METHODS
+from orlomo.methods.registry import METHODS
 from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
 

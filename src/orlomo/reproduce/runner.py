@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, cast
 
 from orlomo.config import same_run, write
-from orlomo.engines.pool import on_threads
+from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
@@ -22,7 +22,7 @@ from orlomo.report.tally import SHOWN
 from orlomo.reproduce.plan import Cell
 from orlomo.reproduce.progress import CellProgress
 from orlomo.tasks.task import Task
-from orlomo.train import resume, start
+from orlomo.training import resume, start
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 

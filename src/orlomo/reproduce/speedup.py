@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from orlomo.cluster import cluster as cluster_by_name
+from orlomo.clusters.cluster import cluster as cluster_by_name
+from orlomo.clusters.tracing import trace
 from orlomo.errors import require
-from orlomo.methods import Method, OrLoMo, PRSGDm
-from orlomo.trace import trace
+from orlomo.methods.method import Method
+from orlomo.methods.papers.orlomo import OrLoMo
+from orlomo.methods.papers.prsgdm import PRSGDm
 
 CLUSTERS = ("homogeneous", "heterogeneous", "heterogeneous:4")
 

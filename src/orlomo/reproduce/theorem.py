@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from orlomo.errors import require
-from orlomo.methods import OrLoMo
+from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.reproduce.theorem_run import (
     LAWS,
     Case,

@@ -23,13 +23,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from orlomo.cluster import Cluster, Fault, Schedule, Speed, cluster
-from orlomo.cluster.schedule import DEPARTURES, REPORT
-from orlomo.methods import Assignment, OrLoMo, Report
+from orlomo.clusters.cluster import Cluster, Fault, Speed, cluster
+from orlomo.clusters.schedule import DEPARTURES, REPORT, Schedule
+from orlomo.clusters.tracing import trace
+from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.methods.worker import WorkerRule
 from orlomo.seeds import generator
 from orlomo.tasks.theory import nonconvex
-from orlomo.trace import trace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orlomo.data import Images, load
+from orlomo.data.images import Images, load
 from orlomo.tasks.models import resnet20, resnet32, squeezenet
 from orlomo.tasks.task import Batch, Task, classification_loss
 

@@ -155,7 +155,7 @@ def subset(task: Task, samples: int | None = None, held_out: float = 0.0) -> Tas
 
     Which ones is the same in every run, whatever its seed.
 
-    >>> from orlomo.tasks import task
+    >>> from orlomo.tasks.registry import task
     >>> part = subset(task("digits"), samples=1000, held_out=0.1)
     >>> part.size, data_size(part.test_data)
     (900, 100)

@@ -1,0 +1,182 @@
+"""A cluster: how fast each worker is, what its link costs, and who crashes or comes when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from orlomo.clusters.laws import law, recorded
+from orlomo.errors import require, unknown_name
+from orlomo.methods.rates import number
+from orlomo.seeds import Rekeyed
+
+PRESETS = ("homogeneous", "heterogeneous", "heterogeneous:FACTOR", "slow-worker:FACTOR")
+FAULTS = ("crash", "return", "join", "leave")
+BLOCK = 16
+"""Rounds whose times are drawn at once for a worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """One kind of worker: `count` of them, or this `share` of those without a count."""
+
+    share: float = 1.0
+    count: int | None = None
+    factor: float = 1.0  # mean time, as a multiple of a fast worker's
+    law: str = "gamma:0.25"
+
+    def __post_init__(self) -> None:
+        require(0 <= self.share < math.inf, f"a speed's share must be 0 or more, not {self.share}")
+        require(self.count is None or self.count >= 0, f"a speed's count must be 0 or more, not {self.count}")
+        require(0 < self.factor < math.inf, f"a speed's factor must be above 0, not {self.factor}")
+        if self.law.startswith("file:"):
+            path = str(Path(self.law.removeprefix("file:")).absolute())
+            recorded(path)
+            object.__setattr__(self, "law", f"file:{path}")  # so that the run can be resumed from any folder
+        else:
+            law(self.law)
+        stalls = self.law.startswith("stall")
+        require(
+            self.factor >= 1 or not stalls, f"a worker that stalls takes longer: factor 1 or more, not {self.factor}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """At `time`, worker `worker` does `kind`: crash (its round is lost), return, join, or leave (after its round)."""
+
+    time: float
+    worker: int
+    kind: str
+
+    def __post_init__(self) -> None:
+        require(0 <= self.time < math.inf, f"a fault's time must be 0 or more, not {self.time}")
+        require(self.worker >= 0, f"a fault's worker must be 0 or more, not {self.worker}")
+        if self.kind not in FAULTS:
+            raise unknown_name("fault", self.kind, FAULTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """How long things take.
+
+    Args:
+        name: for tables and plots.
+        speeds: the kinds of workers, in the order of their ids; a worker that joins later is of the first kind.
+        per: whether a law draws the time of a whole `round` or of each local `step`.
+        step_seconds: mean (virtual) time of one local step of a fast worker.
+        latency_seconds: one way, for each message.
+        bytes_per_second: of each worker's link; 0: transfers are free.
+        faults: who crashes, returns, joins or leaves when.
+
+    >>> cluster("heterogeneous").factors(4)
+    [1.0, 1.0, 1.0, 2.0]
+    """
+
+    name: str = "custom"
+    speeds: tuple[Speed, ...] = (Speed(),)
+    per: str = "round"
+    step_seconds: float = 1.0
+    latency_seconds: float = 0.0
+    bytes_per_second: float = 0.0
+    faults: tuple[Fault, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(len(self.speeds) > 0, "a cluster needs at least one entry in speeds")
+        if self.per not in ("round", "step"):
+            raise unknown_name("value of per", self.per, ("round", "step"))
+        require(0 < self.step_seconds < math.inf, f"step_seconds must be above 0, not {self.step_seconds}")
+        require(0 <= self.latency_seconds < math.inf, f"latency_seconds must be 0 or more, not {self.latency_seconds}")
+        require(self.bytes_per_second >= 0, f"bytes_per_second must be 0 or more, not {self.bytes_per_second}")
+
+    def kinds(self, workers: int) -> list[Speed]:
+        """The speed of each worker from 0 on."""
+        fixed = sum(speed.count or 0 for speed in self.speeds)
+        total = sum(speed.share for speed in self.speeds if speed.count is None)
+        result: list[Speed] = []
+        cumulated, given = 0.0, 0
+        for speed in self.speeds:
+            size = speed.count
+            if size is None:
+                cumulated += speed.share / total if total else 0.0
+                upto = math.ceil(max(0, workers - fixed) * cumulated - 0.5)
+                size, given = upto - given, upto
+            result += [speed] * size
+        return (result + [self.speeds[0]] * workers)[:workers]
+
+    def factors(self, workers: int) -> list[float]:
+        """Mean time of each worker as a multiple of a fast one's."""
+        return [speed.factor for speed in self.kinds(workers)]
+
+    def transfer_seconds(self, round_bytes: int) -> float:
+        """Time on the link in one round: there and back."""
+        link = round_bytes / self.bytes_per_second if self.bytes_per_second else 0.0
+        return 2 * self.latency_seconds + link
+
+
+class ComputeTimes:
+    """How long round n of worker k computes: a function of (seed, k, n), drawn in blocks."""
+
+    def __init__(self, cluster: Cluster, workers: int, local_steps: int, seed: int):
+        self._cluster = cluster
+        self._kinds = cluster.kinds(workers)
+        self._local_steps = local_steps
+        self._seed = seed
+        self._blocks: dict[int, tuple[int, list[float]]] = {}
+        self._draws = {s.law: law(s.law) for s in cluster.speeds if not s.law.startswith("file:")}
+        self._source = Rekeyed()
+
+    def __call__(self, worker: int, round: int) -> float:
+        block, place = divmod(round, BLOCK)
+        held = self._blocks.get(worker)
+        if held is None or held[0] != block:
+            held = self._blocks[worker] = (block, self._block(worker, block))
+        return held[1][place]
+
+    def _block(self, worker: int, block: int) -> list[float]:
+        speed = self._kinds[worker] if worker < len(self._kinds) else self._cluster.speeds[0]
+        if speed.law.startswith("file:"):
+            return self._recorded(speed, worker, block)
+        draw = self._draws[speed.law]
+        source = self._source(self._seed, "times", worker, block)
+        if self._cluster.per == "step":
+            steps = draw(source, BLOCK * self._local_steps, speed.factor)
+            rounds = steps.reshape(BLOCK, self._local_steps).sum(axis=1) * self._cluster.step_seconds
+        else:
+            rounds = draw(source, BLOCK, speed.factor) * (self._local_steps * self._cluster.step_seconds)
+        times: list[float] = rounds.tolist()
+        return times
+
+    def _recorded(self, speed: Speed, worker: int, block: int) -> list[float]:
+        """Recorded seconds, from the beginning again where they run out."""
+        rows = recorded(speed.law.removeprefix("file:"))
+        row = rows[worker % len(rows)]
+        size = self._local_steps if self._cluster.per == "step" else 1
+        first = block * BLOCK
+        return [
+            speed.factor * sum(row[(n * size + step) % len(row)] for step in range(size))
+            for n in range(first, first + BLOCK)
+        ]
+
+
+def cluster(spec: Cluster | str) -> Cluster:
+    """A preset by its name; a cluster is itself.
+
+    `homogeneous`; `heterogeneous` (a quarter of the workers takes twice the time; `heterogeneous:4`: four times);
+    `slow-worker:R` (the last worker takes R times as long on average, by stalling in 8% of its rounds).
+    """
+    if isinstance(spec, Cluster):
+        return spec
+    name, _, text = spec.partition(":")
+    if name == "homogeneous" and not text:
+        return Cluster(name=spec)
+    if name == "heterogeneous":
+        factor = number(text, f"the factor in {spec!r}") if text else 2.0
+        require(factor >= 1, f"the factor in {spec!r} must be at least 1")
+        return Cluster(name=spec, speeds=(Speed(share=0.75), Speed(share=0.25, factor=factor)))
+    if name == "slow-worker" and text:
+        factor = number(text, f"the factor in {spec!r}")
+        require(factor >= 1, f"the factor in {spec!r} must be at least 1")
+        return Cluster(name=spec, speeds=(Speed(), Speed(count=1, factor=factor, law="stall:0.08")))
+    raise unknown_name("cluster", spec, PRESETS)

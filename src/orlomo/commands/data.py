@@ -1,0 +1,94 @@
+"""The command `orlomo data`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from orlomo.errors import ConfigError, Interrupted, unknown_name
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser's."""
+    command = commands.add_parser("data", help="list the data sets, or get, verify and store one", allow_abbrev=False)
+    command.add_argument("name", nargs="?", help="the data set, as in cifar10; without a name: list them")
+    command.add_argument("--from", dest="given", metavar="FOLDER_OR_ARCHIVE", type=Path, help="a copy that you have")
+    command.add_argument("--quiet", action="store_true", help="no progress bar, no notes")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.set_defaults(call=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List the data sets, or get one."""
+    from orlomo.data import store
+    from orlomo.data.catalog import DATASETS
+    from orlomo.data.obtain import obtain
+    from orlomo.data.progress import DataProgress
+
+    if options.name is None:
+        if options.given is not None:
+            raise ConfigError(f"--from needs a data set: `orlomo data NAME --from {options.given}`")
+        return _list(options.json)
+    if options.name not in DATASETS:
+        raise unknown_name("data set", options.name, DATASETS)
+    dataset = DATASETS[options.name]
+
+    def say(text: str) -> None:
+        if not options.quiet or text.startswith("warning:"):
+            print(f"orlomo: {text}", file=sys.stderr)
+
+    with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins anew or goes on"):
+        stored = obtain(dataset, store.data_root(), options.given, DataProgress(options.quiet), say)
+    if options.json:
+        print(json.dumps(stored.to_json()))
+    else:
+        print(f"{stored}" + (f"\nverified; it came from {stored.source}" if stored.source else "\nverified"))
+    return 0
+
+
+@contextmanager
+def _stoppable(consequence: str) -> Iterator[None]:
+    """Make SIGTERM clean up as Ctrl-C does, and both end in a line that says what has become of the data."""
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if main_thread else None
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        number = int(interrupt.args[0]) if interrupt.args else signal.SIGINT
+        raise Interrupted(f"stopped by {signal.Signals(number).name}: {consequence}", number) from None
+    finally:
+        if main_thread:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _list(as_json: bool) -> int:
+    from orlomo.data import store
+    from orlomo.data.catalog import DATASETS
+
+    rows: list[dict[str, Any]] = []
+    width = max(map(len, DATASETS))
+    for name, dataset in DATASETS.items():
+        try:
+            stored = store.find(dataset)
+            row = {"name": name, "title": dataset.title, "stored": stored and stored.to_json()}
+            text = str(stored) if stored else f"{dataset.title}: absent; `orlomo data {name}` gets it"
+        except ConfigError as error:
+            row = {"name": name, "title": dataset.title, "stored": None, "problem": str(error)}
+            text = str(error)
+        rows.append(row)
+        if not as_json:
+            print(f"{name:<{width}}  {text}")
+    if as_json:
+        print(json.dumps(rows))
+    return 0

@@ -1,0 +1,136 @@
+"""The command `orlomo reproduce`: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from orlomo.errors import Interrupted, require
+
+
+def add(commands: Any) -> None:
+    """Add the command to the command line."""
+    command = commands.add_parser("reproduce", help="run an experiment of the paper", allow_abbrev=False)
+    command.add_argument("name", nargs="?", help="the experiment, or a TOML file; without it, they are listed")
+    command.add_argument(
+        "--rows", action="append", default=[], metavar="K=16,S=32", help="only these rows; may be given several times"
+    )
+    command.add_argument("--methods", help="only these, with commas between")
+    command.add_argument("--scale", default="1", help="shrink the epochs, such as 1/16; drops stay at their fractions")
+    command.add_argument("--images", type=int, help="use only this many training images")
+    command.add_argument("--seeds", type=int, help="repetitions (default: the experiment's own)")
+    command.add_argument("--tune", action="store_true", help="choose the learning rates on held-out training images")
+    command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda")
+    command.add_argument("--jobs", type=int, help="runs at once (default: one a core)")
+    command.add_argument("--out", type=Path, help="the folder (default: runs/reproduce/NAME)")
+    command.add_argument("--quiet", action="store_true", help="no progress")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.set_defaults(call=call)
+
+
+def call(options: argparse.Namespace) -> int:
+    """Run it."""
+    from orlomo.reproduce.experiment import names, table_of
+
+    if options.name is None:
+        if options.json:
+            print(json.dumps(names()))
+        else:
+            for name, title in names().items():
+                print(f"{name:<22}{title}")
+        return 0
+    table = table_of(options.name)
+    kind = table.get("kind", "grid")
+    trains = kind in ("grid", "delays")
+    _refuse_idle_flags(options, trains)
+    try:
+        measured = None if kind == "grid" or options.tune else _measured(options, kind, table)
+        trained = _grid(options, table) if trains else None
+    except Interrupted as stop:
+        again = shlex.join(["orlomo", *sys.argv[1:]])
+        raise Interrupted(f"{stop}. Go on with: {again}", stop.signal_number) from None
+    if options.json and not options.tune:
+        parts = [part for part in (measured, trained) if part is not None]
+        print(json.dumps(parts[0] if len(parts) == 1 else {"measured": measured, "table": trained}))
+    return 0
+
+
+def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
+    """A flag that would do nothing is a mistake."""
+    scaling = {"--rows": options.rows, "--scale": options.scale != "1", "--images": options.images is not None}
+    scaling["--seeds"] = options.seeds is not None
+    training = {"--methods": options.methods, "--tune": options.tune, **scaling}
+    training |= {"--jobs": options.jobs is not None, "--device": options.device != "cpu"}
+    for flag, given in (training if not trains else scaling if options.tune else {}).items():
+        require(not given, f"{flag} does nothing {'with --tune' if trains else f'in {options.name}'}: leave it out")
+
+
+def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
+    from orlomo.comparing import check_methods
+    from orlomo.config import read
+    from orlomo.deciding import job_count
+    from orlomo.report.progress import warn
+    from orlomo.reproduce.experiment import experiment, wanted_rows
+    from orlomo.reproduce.grid import reproduce
+    from orlomo.reproduce.plan import Scale, scale_of
+    from orlomo.reproduce.progress import CellProgress
+    from orlomo.reproduce.tuning import tune
+    from orlomo.tasks.registry import task
+
+    chosen = experiment(options.name)
+    methods = tuple(name.strip() for name in options.methods.split(",")) if options.methods else None
+    check_methods(list(methods or ()))
+    require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
+    jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run a GPU
+    folder = _folder(options)
+    shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": warn}
+    with CellProgress(options.quiet) as progress:
+        if options.tune:
+            made = task(chosen.tuning.rows[0].task)
+            path = tune(chosen, methods or chosen.methods, made, folder, progress=progress, **shared)
+            if options.json:
+                print(json.dumps(read(path)))
+            else:
+                print(path.read_text("utf-8"))
+                print(f"{path}: used from now on in {folder}; without --tune the experiment runs")
+            return None
+        rows = wanted_rows(chosen.rows, options.rows, table.get("default_rows", []))
+        scale = Scale(
+            scale_of(options.scale), options.images or table.get("images"), options.seeds, methods, tuple(rows)
+        )
+        result = reproduce(chosen, scale, folder, progress=progress, **shared)
+    if not options.json:
+        _show(result.text, result.files)
+    return result.to_json()
+
+
+def _measured(options: argparse.Namespace, kind: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+    from orlomo.report.summary import columns_of
+    from orlomo.reproduce.measured import measure
+
+    result = measure(kind, table, _folder(options), options.quiet)
+    if not options.json:
+        _show(result.text, result.files)
+    return [columns_of(row) for row in result.rows]
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    return options.out or Path("runs") / "reproduce" / Path(options.name).stem
+
+
+def _show(text: str, files: list[Path]) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    widest = max(len(line) for line in text.splitlines() if line.startswith("|"))
+    if sys.stdout.isatty() and widest <= console.width:  # else names and numbers would be cut
+        console.print(Markdown(text))
+    else:
+        print(text)
+    for path in files:
+        print(path)

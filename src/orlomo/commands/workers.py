@@ -1,0 +1,52 @@
+"""`orlomo workers`: see, add and remove the workers of a running run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from orlomo.errors import ConfigError, require, unknown_name
+
+ACTIONS = ("list", "add", "remove")
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser's."""
+    command = commands.add_parser("workers", help="list, add or remove workers of a running run", allow_abbrev=False)
+    command.add_argument("folder", type=Path)
+    command.add_argument("action", nargs="?", default="list", help="list, add N, or remove ID")
+    command.add_argument("number", nargs="?", type=int, help="how many to add, or which to remove")
+    command.add_argument("--json", action="store_true", help="print the answer as JSON")
+    command.set_defaults(call=call)
+
+
+def call(options: argparse.Namespace) -> int:
+    """Ask the run, print what it says."""
+    from orlomo.engines.live.control import ask
+    from orlomo.records.run import Run
+
+    if options.action not in ACTIONS:
+        raise unknown_name("action", options.action, ACTIONS)
+    if options.action != "list" and options.number is None:
+        what = "how many" if options.action == "add" else "which"
+        raise ConfigError(f"say {what}, as in `orlomo workers {options.folder} {options.action} 2`")
+    if options.action == "add":
+        require(options.number >= 1, f"add at least 1 worker, not {options.number}")
+    config = Run(options.folder).config
+    require(config.engine != "simulated", f"{options.folder} is simulated: its workers are in the cluster's faults")
+    request = {"action": options.action, "count": options.number, "worker": options.number}
+    answer = ask(options.folder, request)
+    if options.json:
+        print(json.dumps(answer))
+    elif options.action == "list":
+        for worker in answer:
+            where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
+            print("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
+    elif options.action == "add":
+        what = "to join when there is room" if config.engine == "ray" else "joined"
+        print(f"{what}: worker {', '.join(map(str, answer))}")
+    else:
+        print(f"worker {answer} leaves after its report")
+    return 0

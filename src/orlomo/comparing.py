@@ -1,0 +1,106 @@
+"""Several methods, several seeds, one table and one plot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orlomo.config import RunConfig, same_run
+from orlomo.engines.ray.connection import RayOptions
+from orlomo.errors import ConfigError, Diverged, RunFolderError
+from orlomo.methods.registry import method_class, settings_of
+from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.records.run import Run
+from orlomo.report.plot import accuracy_plot
+from orlomo.report.progress import TerminalProgress
+from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
+from orlomo.training import resume, start
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found: a row a method, and the files it wrote."""
+
+    rows: list[Row]
+    runs: dict[str, list[Run]]
+    reference: str | None
+    folder: Path
+    files: list[Path]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        table = [without_nan(dataclasses.asdict(row)) for row in self.rows]
+        return {"folder": str(self.folder), "reference": self.reference, "methods": table}
+
+
+def compare(
+    configs: dict[str, list[RunConfig]],
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    ray: RayOptions | None = None,
+    tensorboard: bool = False,
+    progress: TerminalProgress | None = None,
+    warn: Callable[[str], None] = print,
+) -> Comparison:
+    """Run every config (by method, a seed each) into `folder`; runs that are there already are used or resumed."""
+    more: dict[str, Any] = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "progress": progress, "warn": warn}
+    found: dict[str, list[Run | None]] = {name: [] for name in configs}
+    for name, seeds in configs.items():
+        for config in seeds:
+            if progress is not None:
+                progress.begin(f"{name} seed {config.seed}")
+            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", **more))
+            if progress is not None:
+                progress.end()
+    return _write(found, configs, folder)
+
+
+def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the given hyperparameters that this method has."""
+    known = settings_of(method_class(name))
+    return {key: value for key, value in settings.items() if key in known}
+
+
+def _run(config: RunConfig, folder: Path, *, warn: Callable[[str], None], **more: Any) -> Run | None:
+    try:
+        if not (folder / "config.toml").exists():
+            return start(config, folder, warn=warn, **more)
+        if not same_run(Run(folder).config, config):
+            raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
+        return resume(folder, warn=warn, **more)
+    except Diverged as error:
+        warn(f"{config.method.name}, seed {config.seed}: {error}")
+        return None
+
+
+def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path) -> Comparison:
+    kinds = {name: method_class(name) for name in configs}
+    synchronous = [name for name, kind in kinds.items() if kind.synchronous and kind.max_workers is None]
+    reference = "prsgdm" if "prsgdm" in synchronous else next(iter(synchronous), None)
+    summaries = {name: [None if run is None else summarise(run) for run in runs] for name, runs in found.items()}
+    table = rows(summaries, reference)
+    first = next(iter(configs.values()))[0]
+    title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
+    runs = {name: [run for run in group if run is not None] for name, group in found.items()}
+    result = Comparison(table, runs, reference, folder, accuracy_plot(runs, title, folder))
+    text = json.dumps(result.to_json(), indent=1)
+    for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
+        path = folder / name
+        write_atomically(path, lambda temporary, content=content: write_text(temporary, content))  # type: ignore[misc]
+        result.files.append(path)
+    path = folder / "comparison.csv"
+    write_atomically(path, lambda temporary: write_rows(temporary, table))
+    result.files.append(path)
+    return result
+
+
+def check_methods(names: list[str]) -> None:
+    """Every method named must be different."""
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise ConfigError(f"--methods names {', '.join(sorted(repeated))} more than once")

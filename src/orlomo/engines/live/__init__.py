@@ -1,0 +1,1 @@
+"""What the engines on real time have in common: the loop, the membership of workers, requests from outside."""

@@ -1,0 +1,1 @@
+"""The processes engine: each worker a process of this machine."""

@@ -1,0 +1,183 @@
+"""Worker processes: started, watched, listened to, stopped. What happens to them is told in the order it happened."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing.connection
+import signal
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch import Tensor
+
+from orlomo.engines.live.crew import Arrived, Came, Listening, Lost, Member
+from orlomo.engines.processes.slots import Shape, Slot
+from orlomo.engines.processes.starter import Failed, Starter, Work, end
+from orlomo.engines.processes.worker import Done, Order, Ready, job_for, serve
+from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.server import Vectors
+
+
+@dataclass
+class Process(Member):
+    """A worker process."""
+
+    slot: Slot = field(kw_only=True)
+    process: Any = field(kw_only=True)
+    pipe: Connection = field(kw_only=True)
+    failure: Failed | None = None
+
+
+class Fleet:
+    """The worker processes of a run. Use as a context manager: leaving it ends them all."""
+
+    def __init__(self, starter: Starter, work: Work, shape: Shape):
+        self._starter, self._work, self._shape = starter, work, shape
+        self._averages = shape.buffers > 0
+        self.anyone_ready = False  # so far
+        self._listening = Listening()
+        self.members: dict[int, Process] = {}
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    @property
+    def workers(self) -> list[int]:
+        """Who is there, or lost and not dismissed yet."""
+        return sorted(self.members)
+
+    @property
+    def absent(self) -> list[int]:
+        """A process has its place at once."""
+        return []
+
+    def __exit__(self, *details: object) -> None:
+        for member in self.members.values():
+            member.process.kill()  # all at once, then wait for each
+        for worker in list(self.members):
+            self.dismiss(worker)
+
+    def hire(self, worker: int, seat: int) -> bool:
+        """Start a worker; it may be given an assignment at once."""
+        job = job_for(self._work.config, worker, seat)
+        slot = Slot(self._shape)
+        try:
+            process, pipe = self._starter.start(serve, self._work, job, slot)
+        except BaseException:
+            slot.close()
+            raise
+        self.members[worker] = Process(job, slot=slot, process=process, pipe=pipe)
+        return True
+
+    def room(self, worker: int) -> Vectors:
+        """Where to put what is handed to this worker."""
+        slot = self.members[worker].slot
+        return Vectors(slot.params, slot.momentum)
+
+    def assign(self, assignment: Assignment) -> Assignment:
+        """Let a worker compute; vectors that are not in its room yet are copied there."""
+        member, room = self.members[assignment.worker], self.room(assignment.worker)
+        params, momentum = _into(room.params, assignment.params), _into(room.momentum, assignment.momentum)
+        assert params is not None
+        member.order = Order.of(assignment)
+        if member.ready:
+            self._send(member)
+        return dataclasses.replace(assignment, params=params, momentum=momentum)
+
+    def withdraw(self, worker: int) -> None:
+        """Nobody is ever absent."""
+        raise NotImplementedError
+
+    def dismiss(self, worker: int) -> None:
+        """End a worker; the round it has in hand is not reported."""
+        member = self.members.pop(worker)
+        end(member.process, member.pipe)
+        member.slot.close()
+
+    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
+        """What has happened, in the order it happened; nothing, if nothing does for so long."""
+        now = self._listening.now(self.members.values())
+        listened = {member.pipe: member for member in self.members.values() if not member.lost}
+        until = min((member.deadline for member in listened.values()), default=float("inf")) - now
+        found = multiprocessing.connection.wait(list(listened), timeout=max(0.0, min(seconds, until)))
+        happened: list[Arrived | Lost | Came] = []
+        for pipe in found:
+            event = self._listen(listened[pipe])  # type: ignore[index]
+            if event is not None:
+                happened.append(event)
+        now = self._listening.now(self.members.values())
+        for member in listened.values():
+            if reason := member.overdue(now):
+                happened.append(self._lost(member, reason))
+        # First come, first served: workers say when they were done, by one clock.
+        return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """A worker a row, for people."""
+        return [
+            {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
+            for worker, member in sorted(self.members.items())
+        ]
+
+    def _listen(self, member: Process) -> Arrived | Lost | None:
+        try:
+            message = member.pipe.recv()
+        except (EOFError, OSError):
+            return self._lost(member, self._cause(member))
+        if isinstance(message, Done):
+            return self._arrived(member, message)
+        if isinstance(message, Failed):
+            member.failure = message
+        elif isinstance(message, Ready):
+            member.ready = self.anyone_ready = True
+            if member.order is not None:
+                self._send(member)
+        return None
+
+    def _arrived(self, member: Process, done: Done) -> Arrived:
+        member.done()
+        slot, method = member.slot, self._work.config.method
+        report = Report(
+            member.job.worker,
+            done.index,
+            slot.delta,
+            slot.momentum if method.reports_momentum else None,
+            done.samples,
+            done.loss,
+            done.round,
+            slot.buffers.clone() if self._averages else None,
+            done.finite,
+        )
+        return Arrived(report, member.sent, done.finished, done.compute_seconds)
+
+    def _cause(self, member: Process) -> str:
+        if member.failure is not None:
+            return member.failure.error
+        member.process.join(1.0)
+        code = member.process.exitcode
+        return f"killed by {_name(-code)}" if code and code < 0 else f"ended with exit code {code}"
+
+    def _lost(self, member: Process, reason: str) -> Lost:
+        member.lost = True
+        return Lost(member.job.worker, reason, member.failure.traceback if member.failure else "")
+
+    def _send(self, member: Process) -> None:
+        member.begin()
+        with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
+            member.pipe.send(member.order)
+
+
+def _into(place: Tensor | None, vector: Tensor | None) -> Tensor | None:
+    """The vector, in its place; it may be there already."""
+    if place is None or vector is None:
+        return None
+    return place if place.data_ptr() == vector.data_ptr() else place.copy_(vector)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

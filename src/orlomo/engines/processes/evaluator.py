@@ -1,0 +1,116 @@
+"""Evaluation in a process of its own, so that it keeps nobody waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orlomo.engines.processes.slots import Shape, Slot
+from orlomo.engines.processes.starter import Failed, Starter, Work, end, failed, receive, send
+from orlomo.engines.processes.worker import make_runner
+from orlomo.errors import OrlomoError
+from orlomo.tasks.evaluation import Evaluation
+
+ATTEMPTS = 3
+"""How often a process that ends without an answer is started again."""
+
+
+class EvaluationFailed(OrlomoError):
+    """The task's own code raised in an evaluation, or its process ends again and again."""
+
+    def __init__(self, message: str, details: str = ""):
+        super().__init__(message)
+        self.details = details
+
+
+class EvaluationProcess:
+    """Evaluates parameters one after another. Started when it is first needed; use as a context manager."""
+
+    def __init__(self, starter: Starter, work: Work, shape: Shape, device: str):
+        self._starter, self._work, self._device = starter, work, device
+        self._process: Any = None
+        self._pipe: Connection | None = None
+        self._slot = Slot(shape)
+        self._queue: deque[tuple[int, Tensor, Tensor | None]] = deque()  # the first is being evaluated
+        self._results: dict[int, Evaluation] = {}
+        self._serial = 0
+        self._attempts = 0
+
+    def __enter__(self) -> EvaluationProcess:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._stop()
+        self._slot.close()
+
+    def evaluate(self, params: Tensor, buffers: Tensor | None) -> int:
+        """Start an evaluation; `params` must not change. The ticket is for `evaluation`."""
+        self._serial += 1
+        self._queue.append((self._serial, params, buffers))
+        if len(self._queue) == 1:
+            self._send()
+        return self._serial
+
+    def evaluation(self, ticket: int, wait: bool) -> Evaluation | None:
+        """The result; None if it is not there yet and `wait` is false."""
+        while self._queue and self._pipe is not None and (self._pipe.poll() or (wait and ticket not in self._results)):
+            self._receive()
+        return self._results.pop(ticket, None)
+
+    def _send(self) -> None:
+        if self._pipe is None:
+            self._start()
+        assert self._pipe is not None
+        _, params, buffers = self._queue[0]
+        self._slot.params.copy_(params)
+        if buffers is not None:
+            self._slot.buffers.copy_(buffers)
+        try:
+            self._pipe.send(buffers is not None)
+        except OSError:
+            self._start_again()
+
+    def _receive(self) -> None:
+        assert self._pipe is not None
+        try:
+            answer = self._pipe.recv()
+        except (EOFError, OSError):
+            self._start_again()
+            return
+        if isinstance(answer, Failed):
+            raise EvaluationFailed(f"evaluation failed: {answer.error}", answer.traceback)
+        self._attempts = 0
+        self._results[self._queue.popleft()[0]] = answer
+        if self._queue:
+            self._send()
+
+    def _start(self) -> None:
+        self._process, self._pipe = self._starter.start(serve_evaluations, self._work, self._device, self._slot)
+
+    def _start_again(self) -> None:
+        self._attempts += 1
+        if self._attempts >= ATTEMPTS:
+            raise EvaluationFailed(f"the evaluation process ended {self._attempts} times unasked: out of memory?")
+        self._stop()
+        self._send()
+
+    def _stop(self) -> None:
+        if self._pipe is not None:
+            end(self._process, self._pipe)
+        self._process = self._pipe = None
+
+
+def serve_evaluations(work: Work, device: str, slot: Slot, pipe: Connection) -> None:
+    """The process's life."""
+    torch.set_num_threads(1)
+    try:
+        runner = make_runner(work, device, slot.shape)
+        while True:
+            has_buffers = receive(pipe)
+            send(pipe, runner.evaluate(slot.params, slot.buffers if has_buffers else None))
+    except Exception as error:
+        send(pipe, failed(error))

@@ -1,0 +1,239 @@
+"""Starting processes, and sending them a user's task.
+
+Processes come from a server that has torch loaded (`forkserver`): a new one is there in some milliseconds, and with
+none of this process's threads and locks. Tasks are sent with cloudpickle, so lambdas and what a script or a notebook
+defines will do; large tensors go to shared memory, once, and are mapped by every process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections import ChainMap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+import cloudpickle
+import torch
+import torch.multiprocessing  # teaches ForkingPickler about tensors
+from torch import Tensor
+
+from orlomo.config import RunConfig
+from orlomo.engines.memory import keep_freed_memory
+from orlomo.errors import ConfigError
+from orlomo.tasks.registry import task_of
+from orlomo.tasks.task import Task
+
+SHARED_BYTES = 1 << 20
+"""Tensors from this size on are shared, not copied."""
+
+MOST_SHARED = 100
+"""Each shared tensor takes a file descriptor, of which a new process can be sent some 250."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all processes of a run have in common. A task that has a name is made anew in each process."""
+
+    config: RunConfig
+    task: Task | None  # one that only Python has
+
+    @classmethod
+    def of(cls, config: RunConfig, task: Task) -> Work:
+        """For processes of this machine."""
+        compiled = dataclasses.replace(config, compile="on" if task.compile else "off")
+        return cls(compiled, task if config.task == "custom" else None)
+
+    def load(self) -> Task:
+        """The task, in this process."""
+        return task_of(self.config) if self.task is None else self.task
+
+
+class Failed(NamedTuple):
+    """What a process says when its code raised."""
+
+    error: str
+    traceback: str
+
+
+def failed(error: BaseException) -> Failed:
+    """What to say about this error, being handled."""
+    return Failed((f"{type(error).__name__}: {error}".splitlines() or [""])[0], traceback.format_exc())
+
+
+class Starter:
+    """Starts processes, which end with this one."""
+
+    def __init__(self) -> None:
+        methods = multiprocessing.get_all_start_methods()
+        self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        if "forkserver" in methods:
+            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker"])
+            from multiprocessing.forkserver import ensure_running  # not on every system
+
+            with _signals_blocked():
+                ensure_running()
+
+    def start(self, target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
+        """Run target(*arguments, pipe) in a new process; the process, and our end of the pipe.
+
+        An error before `target` takes over is sent through the pipe as `Failed`.
+        """
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_run, args=(Parcel((target, arguments)), theirs), daemon=True)
+        try:
+            with _without_main():
+                process.start()
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return process, ours
+
+
+def end(process: Any, pipe: Connection) -> None:
+    """End a process, whatever it does, and forget it."""
+    process.kill()
+    process.join()
+    process.close()
+    pipe.close()
+
+
+def send(pipe: Connection, message: Any) -> None:
+    """From a process that was started here: send, or end where nobody listens any more."""
+    try:
+        pipe.send(message)
+    except OSError:
+        os._exit(1)
+
+
+def receive(pipe: Connection) -> Any:
+    """From a process that was started here: the next message, or end where there will be none."""
+    try:
+        return pipe.recv()
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _run(parcel: Parcel, pipe: Connection) -> None:
+    """The life of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    keep_freed_memory()
+    try:
+        target, arguments = parcel.open()
+    except Exception as error:
+        send(pipe, failed(error))
+        return
+    target(*arguments, pipe)
+
+
+def _end_with_the_parent() -> None:
+    """Even in the middle of a round: a killed server must not leave processes behind."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+class Parcel:
+    """Anything, for another process. Packed when the process starts, which is when memory can be shared."""
+
+    def __init__(self, content: Any, packed: bytes = b""):
+        self._content, self._packed = content, packed
+
+    def open(self) -> Any:
+        """What is in it."""
+        return pickle.loads(self._packed)  # from our own parent process
+
+    def __reduce__(self) -> Any:
+        file = io.BytesIO()
+        try:
+            _Pickler(file).dump(self._content)
+        except Exception as error:  # a user's object can raise anything when it is pickled
+            raise ConfigError(f"this task cannot be sent to other processes: {error}") from None
+        return Parcel, (None, file.getvalue())
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    # ForkingPickler's own reducers are private, but it is through them that torch shares memory.
+    dispatch_table: ClassVar[Any] = ChainMap(
+        ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
+        cloudpickle.Pickler.dispatch_table,
+    )
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file)
+        self._memory: dict[int, Tensor] = {}  # by address: all bytes of the memory that tensors are views of
+        self._shared = 0
+
+    def reducer_override(self, value: Any) -> Any:
+        """Tensors as views of their memory, which is sent once: shared if it is large, as bytes if not."""
+        plain = type(value) is Tensor and value.device.type == "cpu" and value.layout is torch.strided
+        if not plain or value.requires_grad or value.is_quantized:
+            return super().reducer_override(value)
+        memory = value.untyped_storage()
+        whole = self._memory.get(memory.data_ptr())
+        if whole is value:
+            return self._reduce_memory(whole)
+        if whole is None:
+            whole = self._memory[memory.data_ptr()] = torch.empty(0, dtype=torch.uint8).set_(memory)
+        return _view, (whole, value.dtype, value.storage_offset(), tuple(value.shape), value.stride())
+
+    def _reduce_memory(self, whole: Tensor) -> Any:
+        if whole.numel() >= SHARED_BYTES and self._shared < MOST_SHARED:
+            self._shared += 1
+            return NotImplemented  # torch's way: a file descriptor
+        return _memory, (whole.numpy().tobytes(),)
+
+
+def _view(whole: Tensor, dtype: torch.dtype, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
+    return torch.empty(0, dtype=dtype).set_(whole.untyped_storage(), offset, shape, stride)
+
+
+def _memory(content: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """What is started within is deaf to Ctrl-C: a terminal sends it to everybody, but it is the parent's to handle."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # or it would be started within, and unblock signals when it is
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep multiprocessing from running the user's script again in the new process: it needs no `__main__` guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

@@ -1,0 +1,1 @@
+"""The Ray engine: each worker an actor on a Ray cluster."""

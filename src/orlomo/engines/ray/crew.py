@@ -1,0 +1,271 @@
+"""Workers on a Ray cluster: an actor each, one call at a time. Ray places, starts and watches them.
+
+On the wire are numpy views of the flat vectors: Ray maps those from its object store, and would copy torch tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+import ray
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+
+from orlomo.config import RunConfig
+from orlomo.engines.live.crew import Arrived, Came, Listening, Lost, Member
+from orlomo.engines.processes.slots import Shape
+from orlomo.engines.processes.starter import Failed
+from orlomo.engines.processes.worker import Order, job_for
+from orlomo.engines.ray.worker import Answer, RayWorker, Where, versions, view
+from orlomo.errors import ConfigError
+from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.server import Vectors
+from orlomo.records.log import Log
+
+GATHER_SECONDS = 10.0
+"""At the beginning workers wait so long for one another, from when the first is ready."""
+
+NOBODY_SECONDS = 30.0
+"""With no place for anybody for so long, a person is told."""
+
+
+class Handed(NamedTuple):
+    """Vectors in the object store, shared by all workers that were handed the same."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    params: Any  # references
+    momentum: Any
+
+
+@dataclass
+class Actor(Member):
+    """A worker on the cluster."""
+
+    handle: Any = field(kw_only=True)
+    call: Any = field(kw_only=True)  # the reference of the answer that is awaited
+    handed: Handed | None = None
+    where: Where | None = None
+
+
+class RayCrew:
+    """The actors of a run. Use as a context manager: leaving it ends them all."""
+
+    def __init__(self, config: RunConfig, parcel: Any, shape: Shape, vectors: Vectors, log: Log):
+        self._config, self._parcel, self._shape, self._vectors, self._log = config, parcel, shape, vectors, log
+        try:
+            self._remote: Any = ray.remote(RayWorker).options(**actor_options(config))
+        except ValueError as error:
+            raise ConfigError(f"Ray does not take these resources or labels: {error}") from None
+        self._listening = Listening()
+        self._odd_versions: set[str] = set()
+        self._begun = time.monotonic()
+        self._first_ready = float("inf")
+        self._told = False
+        self.anyone_ready = False  # and the beginning is over
+        self.members: dict[int, Actor] = {}
+
+    def __enter__(self) -> RayCrew:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for worker in list(self.members):
+            self.dismiss(worker)
+
+    @property
+    def workers(self) -> list[int]:
+        """Who is there, or lost and not dismissed yet."""
+        return sorted(self.members)
+
+    @property
+    def absent(self) -> list[int]:
+        """Who is not ready, be it that the cluster has no room, be it that it loads its data."""
+        if not self.anyone_ready:
+            return []
+        return [worker for worker, member in self.members.items() if not member.ready and not member.lost]
+
+    def hire(self, worker: int, seat: int) -> bool:
+        """Ask for a worker; Ray places it when there is room."""
+        job = job_for(self._config, worker, seat)
+        handle = self._remote.remote(job)
+        self.members[worker] = Actor(job, placed=False, handle=handle, call=handle.where.remote())
+        return False
+
+    def room(self, worker: int) -> Vectors:
+        """The server's own: `assign` copies them into the object store at once."""
+        return self._vectors
+
+    def assign(self, assignment: Assignment) -> Assignment:
+        """Let a worker compute. The vectors that come back are those in the object store."""
+        member = self.members[assignment.worker]
+        member.handed = handed = self._hand(assignment)
+        member.order = Order.of(assignment)
+        if member.ready and self.anyone_ready:
+            self._send(member)
+        momentum = None if handed.momentum is None else view(ray.get(handed.momentum))
+        return dataclasses.replace(assignment, params=view(ray.get(handed.params)), momentum=momentum)
+
+    def withdraw(self, worker: int) -> None:
+        """Take back what an absent worker has been assigned."""
+        member = self.members[worker]
+        member.order = member.handed = None
+
+    def dismiss(self, worker: int) -> None:
+        """End a worker; the round it has in hand is not reported."""
+        member = self.members.pop(worker)
+        with contextlib.suppress(RayError):  # it is gone already
+            ray.kill(member.handle)
+
+    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
+        """What has happened, in the order it happened; nothing, if nothing does for so long."""
+        now = self._listening.now(self.members.values())
+        awaited = sorted((m for m in self.members.values() if m.call is not None), key=lambda member: member.sent)
+        if not awaited:
+            time.sleep(seconds)
+            self._gather(time.monotonic())
+            return []
+        calls = {member.call: member for member in awaited}
+        until = min(member.deadline for member in awaited) - now
+        found, _ = ray.wait(list(calls), num_returns=1, timeout=max(0.0, min(seconds, until)))
+        if found:
+            found, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
+        happened = [event for call in found if (event := self._listen(calls[call])) is not None]
+        now = self._listening.now(self.members.values())
+        self._gather(now)
+        for member in awaited:
+            if reason := member.overdue(now):
+                happened.append(self._lost(member, reason))
+        return happened
+
+    def listing(self) -> list[dict[str, Any]]:
+        """A worker a row, for people."""
+        return [
+            {
+                "worker": worker,
+                "node": member.where.node if member.where else "",
+                "pid": member.where.pid if member.where else "",
+                "state": member.state,
+                "rounds": member.rounds,
+            }
+            for worker, member in sorted(self.members.items())
+        ]
+
+    def _hand(self, assignment: Assignment) -> Handed:
+        for other in self.members.values():  # of one index there is one vector
+            if other.handed is not None and other.handed.index == assignment.index:
+                return other.handed
+        momentum = None if assignment.momentum is None else ray.put(assignment.momentum.numpy())
+        return Handed(assignment.index, ray.put(assignment.params.numpy()), momentum)
+
+    def _send(self, member: Actor) -> None:
+        assert member.handed is not None
+        member.begin()
+        member.call = member.handle.compute.remote(member.order, member.handed.params, member.handed.momentum)
+
+    def _listen(self, member: Actor) -> Arrived | Lost | Came | None:
+        call, member.call = member.call, None
+        try:
+            answer = ray.get(call)
+        except RayError as error:
+            failed_to_start = getattr(error, "actor_init_failed", False)
+            return self._lost(member, reason_of(error), str(error) if failed_to_start else "")
+        if isinstance(answer, Failed):
+            return self._lost(member, answer.error, answer.traceback)
+        if isinstance(answer, Answer):
+            return self._arrived(member, answer)
+        if isinstance(answer, Where):
+            self._place(member, answer)
+            return None
+        member.ready = True
+        self._first_ready = min(self._first_ready, time.monotonic())
+        if member.order is not None and self.anyone_ready:
+            self._send(member)
+        return Came(member.job.worker)
+
+    def _gather(self, now: float) -> None:
+        """Begin when all are there, or those that are have waited long enough."""
+        if self.anyone_ready:
+            return
+        members = [member for member in self.members.values() if not member.lost]
+        if now >= self._first_ready and (now > self._first_ready + GATHER_SECONDS or all(m.ready for m in members)):
+            self.anyone_ready = True
+            for member in members:
+                if member.ready and member.order is not None:
+                    self._send(member)
+        elif now > self._begun + NOBODY_SECONDS and not self._told and not any(m.placed for m in members):
+            self._told = True
+            each = ", ".join(f"{name}={amount:g}" for name, amount in needed(self._config).items())
+            self._log.warn(f"the cluster has no room for any of the workers yet (each needs {each}): waiting")
+
+    def _place(self, member: Actor, where: Where) -> None:
+        member.where, member.placed = where, True
+        member.begin()
+        member.call = member.handle.prepare.remote(self._parcel, self._shape)
+        here = versions()
+        odd = ", ".join(f"{name} {version}" for name, version in where.versions.items() if version != here[name])
+        if odd and odd not in self._odd_versions:
+            self._odd_versions.add(odd)
+            same = ", ".join(f"{name} {version}" for name, version in here.items())
+            self._log.warn(f"node {where.node} has {odd}, the server {same}: a replay may differ in the last bits")
+
+    def _arrived(self, member: Actor, answer: Answer) -> Arrived:
+        order, sent = member.order, member.sent
+        assert order is not None
+        member.done()
+        report = Report(
+            member.job.worker,
+            order.index,
+            view(answer.delta),
+            None if answer.momentum is None else view(answer.momentum),
+            answer.samples,
+            answer.loss,
+            order.round,
+            None if answer.buffers is None else view(answer.buffers).clone(),
+            answer.finite,
+        )
+        return Arrived(report, sent, time.monotonic(), answer.compute_seconds)
+
+    def _lost(self, member: Actor, reason: str, traceback: str = "") -> Lost:
+        member.lost, member.call = True, None
+        return Lost(member.job.worker, reason, traceback)
+
+
+def actor_options(config: RunConfig) -> dict[str, Any]:
+    """What Ray is asked for, for each worker. A lost one is not started again behind our back: the record would lie."""
+    wanted = needed(config)
+    options: dict[str, Any] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0.0)}
+    if "memory" in wanted:
+        options["memory"] = wanted.pop("memory")
+    options |= {"resources": wanted, "max_restarts": 0, "max_task_retries": 0}
+    if config.labels:
+        options["label_selector"] = config.labels
+    return options
+
+
+def needed(config: RunConfig) -> dict[str, float]:
+    """What each worker needs."""
+    return {"CPU": 1.0, **(config.resources or {})}
+
+
+def reason_of(error: RayError) -> str:
+    """What Ray says about a loss, in one line."""
+    text = " ".join(str(error).split())
+    if getattr(error, "actor_init_failed", False):
+        return f"it could not be started: {str(error).strip().splitlines()[-1]}"
+    if isinstance(error, ActorUnavailableError):
+        return "it is out of reach"
+    if "node has died" in text or "node was terminated" in text:
+        return "its node died"
+    if isinstance(error, ActorDiedError):
+        _, _, detail = text.partition("Worker exit detail: ")
+        return f"its process ended: {detail.partition(' Some common causes')[0] or text[:200]}"
+    return f"{type(error).__name__}: {text[:200]}"
+
+
+def pack(work: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Anything as bytes that Ray does not copy."""
+    return np.frombuffer(cloudpickle.dumps(work), dtype=np.uint8)

@@ -1,0 +1,128 @@
+"""Carry a schedule out: rounds in dependency order, folded by the method's server, recorded as they go.
+
+The simulated engine lays its schedule down first, replay reads one back; both end here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orlomo.clusters.schedule import DEPARTURES, REPORT, Schedule
+from orlomo.config import RunConfig
+from orlomo.engines.session import Progress, Recorder, Session
+from orlomo.engines.signals import Signals
+from orlomo.engines.simulated.ahead import RoundsAhead
+from orlomo.engines.simulated.pool import Pool, open_pool
+from orlomo.errors import OrlomoError
+from orlomo.methods.messages import Assignment, Report
+from orlomo.records.checkpoint import Checkpoint
+from orlomo.tasks.task import Task
+
+
+class Execution:
+    """One pass through a schedule, from its beginning or from a checkpoint."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        task: Task,
+        schedule: Schedule,
+        recorder: Recorder,
+        *,
+        jobs: int,
+        progress: Progress | None = None,
+        evaluates: bool = True,
+        resumed: Checkpoint | None = None,
+    ):
+        self.config, self.task, self.schedule = config, task, schedule
+        self._jobs = jobs
+        self._columns = {name: column.tolist() for name, column in schedule.columns.items()}
+        total = int(schedule.reports.sum())
+        self.session = Session(config, task, recorder, total=total, progress=progress, evaluates=evaluates)
+        self.server = self.session.server
+        self._first_assignments: list[Assignment] = []
+        if resumed is not None:
+            self._load(resumed)
+
+    def run(self, signals: Signals) -> None:
+        """Go to the end of the schedule (the last `save` is the caller's). A signal saves and raises `Interrupted`."""
+        config, params = self.config, self.server.params
+        device, threads = config.compute_device, config.threads or 1
+        pool = open_pool(self.task, config.method, config.seed, device, self._jobs, params, threads)
+        try:
+            self._run(pool, signals)
+        finally:
+            pool.close()
+
+    def _run(self, pool: Pool, signals: Signals) -> None:
+        session = self.session
+        self._ahead = ahead = RoundsAhead(pool, self.schedule, session.events)
+        session.begin_pending(ahead)
+        if session.events == 0 and not self._first_assignments:
+            self._first_assignments = self.server.start()
+            session.evaluate_if_due(ahead, 0.0, self.at_end)
+        ahead.offer(self._first_assignments)
+        self._first_assignments = []
+        try:
+            while not self.at_end:
+                row = {name: values[session.events] for name, values in self._columns.items()}
+                if row["kind"] == REPORT:
+                    with signals.may_interrupt():
+                        report = ahead.take(row["worker"], row["round"])
+                    self._fold(row, report)
+                else:
+                    self._change_membership(row)
+                session.evaluate_if_due(ahead, row["finish"], self.at_end)
+                session.gather(ahead, self._jobs - 1, signals.may_interrupt)
+                if session.recorder.due:
+                    self.save()
+            session.gather(ahead, 0, signals.may_interrupt)
+            signals.obey()
+        except signals.Stop as stop:
+            self.save()
+            raise signals.interrupted(stop) from None
+
+    @property
+    def at_end(self) -> bool:
+        """Whether every event of the schedule has happened."""
+        return self.session.events == len(self.schedule)
+
+    def _fold(self, row: dict[str, Any], report: Report) -> None:
+        assignments = self.session.fold(report)
+        self._verify(row)
+        self.session.record_report(row, report)
+        self._ahead.folded(row["worker"])
+        self._ahead.offer(assignments)
+
+    def _verify(self, row: dict[str, Any]) -> None:
+        """The server must fold the report just as the schedule says."""
+        fold = self.server.last_fold
+        assert fold is not None
+        for name in ("iteration", "index", "delay", "group", "eta"):
+            if getattr(fold, name) != row[name]:
+                raise OrlomoError(
+                    f"the trace and the method disagree at iteration {row['iteration']}: "
+                    f"{name} is {row[name]} in the trace and {getattr(fold, name)} by the method"
+                )
+
+    def _change_membership(self, row: dict[str, Any]) -> None:
+        worker = row["worker"]
+        if row["kind"] in DEPARTURES:
+            self._ahead.withdraw(worker)
+            assignments = self.server.leave(worker)
+        else:
+            assignments = self.server.join(worker)
+        self.session.record_change(row)
+        self._ahead.offer(assignments)
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.session.save(self._ahead.assignments.values(), self.at_end, schedule=self.schedule.digest())
+
+    def _load(self, saved: Checkpoint) -> None:
+        if saved.values["schedule"] != self.schedule.digest():
+            raise OrlomoError(
+                "the schedule made from config.toml is not the one this run began with: "
+                "the task has changed, or this is another version of orlomo or numpy"
+            )
+        self._first_assignments = self.session.load(saved)

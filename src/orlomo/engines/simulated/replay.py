@@ -1,0 +1,125 @@
+"""Replay: a run computed again from its trace alone, and compared with what was recorded."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from orlomo.clusters.schedule import COLUMNS, KINDS, Schedule
+from orlomo.engines.session import Progress, checksum
+from orlomo.engines.signals import Signals
+from orlomo.engines.simulated.execute import Execution
+from orlomo.errors import Interrupted, OrlomoError, RunFolderError
+from orlomo.records.columns import Columns
+from orlomo.records.run import Run
+from orlomo.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The outcome: `agrees`, and if not, the first iteration at which the record differs from what was computed."""
+
+    agrees: bool
+    events: int
+    iteration: int
+    recorded_checksum: str
+    replayed_checksum: str
+    parted_at: int | None = None
+
+    def __str__(self) -> str:
+        if self.agrees:
+            return f"{self.events} events replayed: the parameters agree, bit for bit ({self.replayed_checksum})"
+        if self.recorded_checksum == self.replayed_checksum:
+            what = f"the parameters agree, but the record of iteration {self.parted_at} is not what was computed"
+        else:
+            what = f"the parameters differ; they part at iteration {self.parted_at}"
+        return f"{self.events} events replayed: {what}"
+
+
+def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None) -> Replay:
+    """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
+    saved = run.checkpoint
+    if saved is None:
+        raise RunFolderError(f"{run.folder} has no checkpoint yet: there is nothing to compare a replay with")
+    events = run.event_columns
+    if len(events["kind"]) < saved.position:
+        raise RunFolderError(
+            f"{run.folder}/events.csv has {len(events['kind'])} events, the checkpoint {saved.position}: "
+            "the trace is cut off"
+        )
+    recorder = _Comparison(events, run.metric_columns)
+    schedule = trace_of(events, saved.position)
+    execution = Execution(run.config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
+    recorder.execution = execution
+    try:
+        with Signals() as signals:
+            execution.run(signals)
+    except Interrupted:
+        raise
+    except OrlomoError as error:
+        raise OrlomoError(f"replay of {run.folder}: {error}") from None
+    recorded, replayed = checksum(run.params), checksum(execution.server.params)
+    parted = recorder.parted_at
+    if recorded != replayed and parted is None:
+        parted = execution.server.iteration
+    iteration = execution.server.iteration
+    return Replay(parted is None, saved.position, iteration, recorded, replayed, parted)
+
+
+def trace_of(events: Columns, count: int) -> Schedule:
+    """The first `count` recorded events as a schedule."""
+    kinds = {name: code for code, name in enumerate(KINDS)}
+    columns = {}
+    for name, code in COLUMNS.items():
+        if name not in events:
+            raise RunFolderError(f"events.csv has no column {name!r}: it is not the trace of a run")
+        values: Any = events[name][:count]
+        if name == "kind":
+            unknown = set(values) - set(kinds)
+            if unknown:
+                raise RunFolderError(f"events.csv has an event of unknown kind {sorted(map(str, unknown))[0]!r}")
+            values = [kinds[value] for value in values]
+        columns[name] = np.asarray(values).astype(code)
+    return Schedule(columns)
+
+
+@dataclass
+class _Comparison:
+    """Listens to an execution and notes where it first differs from the record."""
+
+    events: Columns
+    metrics: Columns
+    parted_at: int | None = None
+    execution: Execution | None = None
+    place: int = 0
+    due: bool = False
+    checksums: dict[int, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        reports = self.metrics["reports"].tolist()
+        self.checksums = dict(zip(reports, self.metrics["params_checksum"].tolist(), strict=True))
+        self.reports = 0
+
+    def event(self, row: dict[str, Any]) -> None:
+        recorded = float(self.events["loss"][self.place])
+        self.place += 1
+        if "loss" not in row or self.parted_at is not None:
+            return
+        self.reports += 1
+        known = self.checksums.get(self.reports)
+        same_loss = recorded == row["loss"] or (math.isnan(recorded) and math.isnan(row["loss"]))
+        assert self.execution is not None
+        settled = self.execution.server.ledger.settled
+        same_params = known is None or not settled or known == checksum(self.execution.server.params)
+        if not same_loss or not same_params:
+            self.parted_at = row["iteration"]
+
+    def metric(self, row: dict[str, Any]) -> None:
+        pass
+
+    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""The built-in methods, one paper per file."""
