@@ -232,15 +232,13 @@ def test_a_failing_evaluation_ends_the_run_with_its_traceback(tmp_path: Path) ->
 
 
 def test_a_signal_while_the_last_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orlomo import training as module
-
-    write = module._write_model
+    write = run_folder.RunRecorder.model
 
     def interrupted(*arguments: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         write(*arguments)
 
-    monkeypatch.setattr(module, "_write_model", interrupted)
+    monkeypatch.setattr(run_folder.RunRecorder, "model", interrupted)
     trial = Trial(tmp_path, epochs=10)
     with pytest.raises(orlomo.Interrupted, match="the run was complete, and is saved"):
         trial.train({})
