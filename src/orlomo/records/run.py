@@ -4,6 +4,7 @@ config.toml            the resolved configuration
 events.csv             one line an event: who reported when, with what delay and weight (see cluster/schedule.py)
 metrics.csv            one line an evaluation
 checkpoints/           safetensors + JSON
+best.safetensors       the model of the best evaluation, where a callback keeps it; best.json: its metrics
 model.safetensors      the trained model's state dict, at the end
 """
 
@@ -24,8 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from orlomo import config as configuration
 from orlomo.clusters.schedule import COLUMNS, KINDS
@@ -33,7 +33,9 @@ from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
+from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
+from orlomo.records.best import Best
 from orlomo.records.checkpoint import Checkpoint, write_atomically
 from orlomo.records.columns import Columns, TableWriter, frame, is_cut_off, read_columns
 
@@ -130,6 +132,28 @@ class Run:
         return done and (self.folder / "model.safetensors").is_file()
 
     @property
+    def stopped(self) -> str | None:
+        """Why a callback stopped the run before its planned end; None where none did. Such a run is finished."""
+        reason: str | None = self.checkpoint.values.get("stopped") if self.checkpoint is not None else None
+        return reason
+
+    def model(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """The trained model: what `build` makes, with its parameters and buffers, in evaluation mode.
+
+        `build` is the function that the task has as its `model`.
+        """
+        path = self.folder / "model.safetensors"
+        if not path.is_file():
+            raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
+        return best_model.load_model(path, build)
+
+    @property
+    def best(self) -> Best | None:
+        """The best model, `run.best.model(build)`, and `run.best.metrics`; None unless a callback such as
+        `orlomo.KeepBest` kept one."""
+        return best_model.read_best(self.folder)
+
+    @property
     def state(self) -> str:
         """`running`, `finished` or `stopped`, by a look at the folder: nothing large is read or verified."""
         if is_being_written(self.folder):
@@ -165,6 +189,12 @@ class Run:
         return read_columns(self.folder / "metrics.csv")
 
     @property
+    def metric_rows(self) -> list[dict[str, Any]]:
+        """The evaluations, one dict per row."""
+        columns = {name: column.tolist() for name, column in self.metric_columns.items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    @property
     def events(self) -> Any:
         """The trace: a pandas frame where pandas is installed, else numpy arrays by name."""
         return frame(self.event_columns)
@@ -175,7 +205,7 @@ class Run:
         return frame(self.metric_columns)
 
     def __repr__(self) -> str:
-        state = "finished" if self.finished else "not finished"
+        state = f"stopped: {self.stopped}" if self.stopped else "finished" if self.finished else "not finished"
         return f"Run({str(self.folder)!r}, {self.config.method.name} on {self.config.task}, {state})"
 
     def _repr_html_(self) -> str:
@@ -203,6 +233,7 @@ class RunRecorder:
         with writing_to(folder):
             self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", METRIC_NAMES, kept["metrics"])
+            best_model.settle(folder, Run(folder).metric_rows if resumed else [])
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
@@ -243,14 +274,19 @@ class RunRecorder:
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
+            best_model.put_in_place(self.folder)
         end = time.monotonic()
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
 
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
-        tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied weights share memory
         with writing_to(self.folder, self._full_disk is not None):
-            write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+            best_model.save_state(self.folder / "model.safetensors", state)
+
+    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
+        """Write the state dict of the best model so far, which is the run's once a checkpoint is written."""
+        with writing_to(self.folder, self._full_disk is not None):
+            best_model.write_next(self.folder, state, metrics)
 
     def close(self) -> None:
         """Close the files. What a full disk does not take came after the last checkpoint, and is computed again."""

@@ -47,7 +47,7 @@ def accuracy_plot(runs: dict[str, list[Run]], title: str, folder: Path) -> list[
         axes.set_yscale("log")
     step = first.config.cluster.step_seconds
     virtual = f"virtual time (a local step of a fast worker takes {step:g})"
-    axes.set(xlabel=virtual if first.config.engine == "simulated" else "seconds", ylabel=label, title=title)
+    axes.set(xlabel=virtual if first.config.clock == "virtual" else "seconds", ylabel=label, title=title)
     axes.legend(frameon=False)
     return figure_files(figure, folder / ("accuracy" if by_accuracy else "loss"))
 

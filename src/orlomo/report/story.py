@@ -38,7 +38,7 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
     state = run.state
     if not damaged and state != "running":
         _note_missing(reports, metrics, state, name, notes)
-    simulated = config.engine == "simulated"
+    simulated = config.clock == "virtual"
     end = float(reports["finish"][-1]) if simulated and len(reports["finish"]) else 0.0  # real ones never come back
     drawn = bars(events, end, synchronous=config.method.synchronous)
     return {

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT, Schedule
 from orlomo.config import RunConfig
-from orlomo.engines.session import Progress, checksum
+from orlomo.engines.callbacks import Callbacks, RunHandle
+from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
@@ -47,7 +48,7 @@ class Replay:
         return f"{self.events} events replayed: {what}{why}"
 
 
-def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, progress: Progress | None = None) -> Replay:
+def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
     """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
     saved = run.checkpoint
     if saved is None:
@@ -60,15 +61,22 @@ def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, progress: Prog
         )
     recorder = _Comparison(events, run.metric_columns)
     schedule = trace_of(events, saved.position)
-    execution = Execution(config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
+    execution = Execution(config, task, schedule, recorder, jobs=jobs, callbacks=callbacks, evaluates=False)
     recorder.execution = execution
     try:
+        callbacks.started(RunHandle(run.folder, config, config.workers, execution.session.total, callbacks=callbacks))
         with Signals() as signals:
             execution.run(signals)
     except Interrupted:
         raise
     except OrlomoError as error:
         raise OrlomoError(f"replay of {run.folder}: {error}") from None
+    finally:
+        callbacks.finished(run)
+    if callbacks.stop_reason is not None:
+        raise OrlomoError(
+            f"replay of {run.folder}: stopped, so that there is nothing to compare: {callbacks.stop_reason}"
+        )
     recorded, replayed = checksum(run.params), checksum(execution.server.params)
     parted = recorder.parted_at
     if recorded != replayed and parted is None:
@@ -126,6 +134,9 @@ class _Comparison:
             self.parted_at = row["iteration"]
 
     def metric(self, row: dict[str, Any]) -> None:
+        pass
+
+    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
         pass
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
