@@ -144,7 +144,7 @@ class Session:
             "reports": self.reports,
             "samples": ledger.samples,
             "epoch": epoch,
-            "virtual_seconds": seconds,
+            "seconds": seconds,
             "real_seconds": self.elapsed(),
             "learning_rate": ledger.local_rate(ledger.samples),
             "params_checksum": checksum(params),
@@ -173,7 +173,7 @@ class Session:
             if result is None:
                 return
             self._pending.popleft()
-            full = {**first.row, **result._asdict()}
+            full = {**first.row, **result.values}
             self.recorder.metric(full)
             if self._progress is not None:
                 self._progress.evaluation(full)

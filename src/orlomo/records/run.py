@@ -1,8 +1,9 @@
 """A run folder: what a run writes, and how to read it back. Every file in it is readable without this package.
 
 config.toml            the resolved configuration
-events.csv             one line an event: who reported when, with what delay and weight (see cluster/schedule.py)
-metrics.csv            one line an evaluation
+events.csv             one row per event: who reported when, with what delay and weight (see clusters/schedule.py)
+metrics.csv            one row per evaluation
+metrics.json           what its metrics are: label, which direction is better, how to show them
 checkpoints/           safetensors + JSON
 model.safetensors      the trained model's state dict, at the end
 """
@@ -10,7 +11,9 @@ model.safetensors      the trained model's state dict, at the end
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -18,42 +21,39 @@ import struct
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from orlomo import config as configuration
-from orlomo.clusters.schedule import COLUMNS, KINDS
+from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
-from orlomo.errors import RunFolderError
+from orlomo.errors import RunFolderError, require
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import Checkpoint, write_atomically
-from orlomo.records.columns import Columns, TableWriter, frame, is_cut_off, read_columns
+from orlomo.records.tables import (
+    EVENTS,
+    Columns,
+    MetricColumn,
+    Schema,
+    TableWriter,
+    frame,
+    is_cut_off,
+    metrics_schema,
+    read_table,
+)
 
 try:
     import fcntl
 except ImportError:  # no such locks on this system
     fcntl = None  # type: ignore[assignment]
 
-EVENT_NAMES = (*COLUMNS, "loss")
-METRIC_NAMES = (
-    "iteration",
-    "reports",
-    "samples",
-    "epoch",
-    "virtual_seconds",
-    "real_seconds",
-    "learning_rate",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "params_checksum",
-)
+MEASURED = "metrics.json"
 DISK_RETRY_SECONDS = 10.0
 """Until what a full disk did not take is tried again."""
 
@@ -130,15 +130,63 @@ class Run:
             raise RunFolderError(f"{self.folder} has no checkpoint yet")
         return self.checkpoint.tensors["server.params"]
 
+    @property
+    def virtual(self) -> bool:
+        """Whether the run's own clock, the `seconds` of its tables, is that of the simulator."""
+        return self.config.engine == "simulated"
+
+    @property
+    def clock(self) -> str:
+        """What the run's `seconds` are, for display."""
+        return "virtual seconds" if self.virtual else "seconds"
+
+    def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
+        """The trained model: the module that `build` makes, with the parameters and buffers of model.safetensors.
+
+        >>> import tempfile, torch, orlomo
+        >>> data = torch.randn(32, 4)
+        >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=data, batch_size=8,
+        ...                    loss=lambda model, batch: model(batch).square().mean())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=folder)
+        ...     model, params = run.model(task.model), run.params
+        >>> bool((model.weight.flatten() == params[:4]).all())
+        True
+        """
+        require(
+            callable(build) and not isinstance(build, nn.Module),
+            "run.model(build) needs the function that makes the module, as Task(model=...) has it",
+        )
+        path = self.folder / "model.safetensors"
+        if not path.is_file():
+            raise RunFolderError(f"{self.folder} has no trained model yet: `{resume_command(self.folder)}`")
+        assert build is not None
+        module = build()
+        try:
+            module.load_state_dict(load_file(path))
+        except (RuntimeError, SafetensorError) as error:
+            reason = " ".join(str(error).split())
+            raise RunFolderError(f"{path} does not fit the module that build() makes: {reason}") from None
+        return module
+
+    @cached_property
+    def measured(self) -> tuple[MetricColumn, ...]:
+        """What the run's metrics are, in the order in which they are shown; the first is the most important."""
+        return read_measured(self.folder)
+
+    def schema(self, table: str) -> Schema:
+        """The columns of `events` or `metrics` and their types."""
+        return EVENTS if table == "events" else metrics_schema(self.measured)
+
     @cached_property
     def event_columns(self) -> Columns:
         """The trace, numpy arrays by name."""
-        return read_columns(self.folder / "events.csv")
+        return read_table(self.folder / "events.csv", EVENTS)
 
     @cached_property
     def metric_columns(self) -> Columns:
         """The evaluations, numpy arrays by name."""
-        return read_columns(self.folder / "metrics.csv")
+        return read_table(self.folder / "metrics.csv", self.schema("metrics"))
 
     @property
     def events(self) -> Any:
@@ -176,9 +224,10 @@ class RunRecorder:
         self._full_disk = full_disk
         self._lock = lock(folder)
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
+        columns = metrics_schema(read_measured(folder))
         with writing_to(folder):
-            self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
-            self._metrics = TableWriter(folder / "metrics.csv", METRIC_NAMES, kept["metrics"])
+            self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
+            self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
@@ -236,8 +285,8 @@ class RunRecorder:
         self._lock.close()
 
 
-def create_folder(folder: Path, config: RunConfig) -> None:
-    """Make a new run folder; one that holds a run already is an error."""
+def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColumn]) -> None:
+    """Make a new run folder for a run that measures these; one that holds a run already is an error."""
     if (folder / "config.toml").exists():
         raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
     if folder.exists() and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())):
@@ -245,7 +294,20 @@ def create_folder(folder: Path, config: RunConfig) -> None:
     text = configuration.write(config)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
+        write_atomically(folder / MEASURED, lambda path: checkpoints.write_text(path, description + "\n"))
         write_atomically(folder / "config.toml", lambda path: checkpoints.write_text(path, text))
+
+
+def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
+    """The metrics.json of a run."""
+    path = folder / MEASURED
+    try:
+        return tuple(MetricColumn(**one) for one in json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orlomo.clusters.schedule import KINDS, REPORT
-from orlomo.records.columns import Columns
+from orlomo.records.tables import Columns
 
 SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples")
 """Of a row of the trace, what is shown."""
