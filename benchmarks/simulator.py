@@ -36,8 +36,8 @@ def make_task() -> orlomo.Task:
     return orlomo.Task(model=resnet20, loss=classification_loss, train_data=(images, labels), batch_size=BATCH)
 
 
-class BareLoop:
-    """The same local momentum steps with torch alone; as a progress listener, a round's worth after each report."""
+class BareLoop(orlomo.Callback):
+    """The same local momentum steps with torch alone; as a callback, a round's worth after each report."""
 
     def __init__(self, task: orlomo.Task):
         self.model = resnet20()
@@ -47,7 +47,7 @@ class BareLoop:
         self.images, self.labels = data
         self.seconds = 0.0
 
-    def report(self, done: int, total: int, loss: float) -> None:
+    def event(self, row: dict[str, Any]) -> None:
         """Take one round's steps and add up their time."""
         begin = time.perf_counter()
         for _ in range(LOCAL_STEPS):
@@ -57,9 +57,6 @@ class BareLoop:
             loss_now.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
         self.seconds += time.perf_counter() - begin
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        """Not of interest here."""
 
 
 def simulated(task: orlomo.Task, jobs: int, listener: BareLoop | None = None) -> float:
@@ -77,7 +74,7 @@ def simulated(task: orlomo.Task, jobs: int, listener: BareLoop | None = None) ->
             jobs=jobs,
             out=Path(folder) / "run",
             evaluate_every=1e9,
-            progress=listener,
+            callbacks=[] if listener is None else [listener],
         )
         return time.perf_counter() - begin
 

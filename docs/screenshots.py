@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
@@ -31,8 +32,8 @@ def main() -> None:
         cluster = orlomo.Cluster(speeds=slow.speeds, faults=faults)
         for name in ("orlomo", "prsgdm"):
             method = orlomo.method(name, learning_rate=0.1, local_steps=32)
-            screen = Recorded(DOCS / "images/screen.svg", 80) if name == "orlomo" else None
-            orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name, progress=screen)
+            screens = [Recorded(DOCS / "images/screen.svg", 80)] if name == "orlomo" else []
+            orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name, callbacks=screens)
         write_report([folder / "orlomo", folder / "prsgdm"], folder / "report.html")
         for name, width, last, dark in (("report", 1280, "groups", False), ("report-phone", 390, "timeline", True)):
             with browser(folder / name, width, 3000, dark) as window:
@@ -53,11 +54,13 @@ class Recorded(TerminalProgress):
         self._console = self._bar.live.console = Console(record=True, width=100, height=24, file=io.StringIO())
         self.path, self.after = path, after
 
-    def report(self, done: int, total: int, loss: float) -> None:
+    def event(self, row: dict[str, Any]) -> None:
         """One more report."""
-        super().report(done, total, loss)
-        if done == self.after:
-            self._bar.update(self._current, completed=done, total=total, facts=self._facts(time.monotonic()))
+        super().event(row)
+        if row["reports"] == self.after:
+            self._bar.update(
+                self._current, completed=self.after, total=self._total, facts=self._facts(time.monotonic())
+            )
             self._console.print(self._screen())
             plain = re.sub(
                 r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL

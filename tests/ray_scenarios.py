@@ -57,7 +57,7 @@ def found(*words: str) -> list[int]:
     return sorted(map(int, subprocess.run(["pgrep", *words], capture_output=True, text=True).stdout.split()))
 
 
-class Trial:
+class Trial(orlomo.Callback):
     """A run to which things happen, one after another, each when its pattern is in the log. Then it is stopped."""
 
     def __init__(self, folder: Path, workers: int, acts: list[tuple[str, Callable[[], Any]]], **more: Any):
@@ -73,7 +73,7 @@ class Trial:
                 engine="ray",
                 ray=OPTIONS,
                 out=folder,
-                progress=self,
+                callbacks=[self],
                 warn=self.warn,
                 **more,
             )
@@ -88,8 +88,9 @@ class Trial:
         self.warnings.append(text)
         self.moments.append(time.monotonic())
 
-    def report(self, done: int, total: int, loss: float) -> None:
-        if not self.acts or done % 10:
+    def event(self, row: dict[str, Any]) -> None:
+        done = row["reports"]
+        if not self.acts or row["kind"] != "report" or done % 10:
             return
         log = self.folder / "log.txt"
         happened = f"report {done}\n{log.read_text() if log.exists() else ''}"
@@ -99,9 +100,6 @@ class Trial:
             act()
             if not self.acts:
                 os.kill(os.getpid(), signal.SIGINT)
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        pass
 
 
 def too_little_room(folder: Path) -> None:

@@ -88,14 +88,16 @@ def test_a_cut_off_file_is_one_clear_line(tmp_path: Path) -> None:
         ({"engine": "process"}, "did you mean 'processes'"),
         ({"pace": (1.0,)}, "pace is for --engine processes"),
         ({"devices": ("cpu",)}, "devices is for --engine processes"),
-        ({"threads": 2}, "leave threads out"),
+        ({"threads": 2}, "threads is for --engine processes or ray, not simulated: see --jobs"),
+        ({"resources": {"GPU": 1.0}}, "resources is for --engine ray, not simulated: leave it out"),
+        ({"engine": "ray", "devices": ("cpu",)}, "devices is for --engine processes, not ray: see --resources GPU=1"),
         ({"engine": "processes", "threads": 0}, "threads must be at least 1, not 0"),
         ({"engine": "processes", "pace": (1.0, 2.0)}, "pace has 2 numbers for 4 workers"),
         ({"engine": "processes", "pace": (1.0, 1.0, 0.5, 1.0)}, "pace must be 1 .* or more, not 0.5"),
         ({"engine": "processes", "devices": ()}, "devices names no device"),
         (
             {"engine": "processes", "cluster": orlomo.cluster("heterogeneous")},
-            "--cluster is for the simulator",
+            "cluster is for --engine simulated, not processes: see --pace",
         ),
     ],
 )

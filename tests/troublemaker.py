@@ -36,8 +36,8 @@ class Outcome:
     seconds: float = 0.0
 
 
-class Troublemaker:
-    """A progress display that makes trouble every few reports, until it has made so much of it."""
+class Troublemaker(orlomo.Callback):
+    """Makes trouble every few reports, until it has made so much of it."""
 
     def __init__(self, folder: Path, faults: int, seed: int):
         self.folder, self.left = folder, faults
@@ -45,8 +45,8 @@ class Troublemaker:
         self.done: Counter[str] = Counter()
         self.stopped: set[int] = set()
 
-    def report(self, done: int, total: int, loss: float) -> None:
-        if done % REPORTS_BETWEEN or not self.left:
+    def event(self, row: dict[str, Any]) -> None:
+        if row["kind"] != "report" or row["reports"] % REPORTS_BETWEEN or not self.left:
             return
         pids = [pid for pid in faulty.trainers(self.folder) if pid not in self.stopped]
         kind = self.source.choice(KINDS)
@@ -73,9 +73,6 @@ class Troublemaker:
             os.kill(pid, signal.SIGCONT)
         self.stopped.discard(pid)
 
-    def evaluation(self, row: dict[str, Any]) -> None:
-        pass
-
 
 def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: None) -> Outcome:
     """Train while the faults happen, then look whether anything is missing, twice there, or left behind."""
@@ -91,7 +88,7 @@ def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: N
         engine="processes",
         out=place / "run",
         evaluate_every=10,
-        progress=trouble,
+        callbacks=[trouble],
         warn=warn,
     )
     seconds = time.monotonic() - begin

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster, Fault, Speed, cluster
     from orlomo.clusters.tracing import trace
+    from orlomo.engines.callbacks import Callback, EarlyStopping, KeepBest, RunHandle
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
     from orlomo.methods.messages import Assignment, Report
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "clusters.cluster": ("Cluster", "Fault", "Speed", "cluster"),
     "clusters.tracing": ("trace",),
+    "engines.callbacks": ("Callback", "EarlyStopping", "KeepBest", "RunHandle"),
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
     "methods.messages": ("Assignment", "Report"),
@@ -63,10 +65,13 @@ __all__ = [
     "ASGD",
     "MSGD",
     "Assignment",
+    "Callback",
     "Cluster",
     "Diverged",
+    "EarlyStopping",
     "Fault",
     "Interrupted",
+    "KeepBest",
     "LocalOrMoDA",
     "LocalSGD",
     "Method",
@@ -79,6 +84,7 @@ __all__ = [
     "Report",
     "ReportRefused",
     "Run",
+    "RunHandle",
     "Server",
     "Speed",
     "Task",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orlomo.config import RunConfig, same_run
+from orlomo.engines.callbacks import Callback
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.errors import ConfigError, Diverged, RunFolderError
 from orlomo.methods.registry import method_class, settings_of
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.report.figures import comparison_figure
-from orlomo.report.progress import TerminalProgress
 from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
 from orlomo.training import resume, start
 
@@ -43,20 +43,26 @@ def compare(
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
-    progress: TerminalProgress | None = None,
+    callbacks: Sequence[Callback] = (),
     warn: Callable[[str], None] = print,
 ) -> Comparison:
     """Run every config (by method, a seed each) into `folder`; runs that are there already are used or resumed."""
-    more: dict[str, Any] = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "progress": progress, "warn": warn}
+    more: dict[str, Any] = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "callbacks": callbacks, "warn": warn}
     found: dict[str, list[Run | None]] = {name: [] for name in configs}
     for name, seeds in configs.items():
         for config in seeds:
-            if progress is not None:
-                progress.begin(f"{name} seed {config.seed}")
-            found[name].append(_run(config, folder / f"{name}-seed{config.seed}", **more))
-            if progress is not None:
-                progress.end()
+            found[name].append(_run(config, _folder(folder, name, config), **more))
     return _write(found, configs, folder)
+
+
+def runs_to_do(configs: dict[str, list[RunConfig]], folder: Path) -> int:
+    """How many of them are not finished in `folder`."""
+    folders = [_folder(folder, name, config) for name, seeds in configs.items() for config in seeds]
+    return sum(not (one / "config.toml").is_file() or Run(one).state != "finished" for one in folders)
+
+
+def _folder(folder: Path, name: str, config: RunConfig) -> Path:
+    return folder / f"{name}-seed{config.seed}"
 
 
 def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:

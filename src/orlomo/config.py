@@ -14,11 +14,11 @@ from typing import Any
 import tomli_w
 
 from orlomo.clusters.cluster import Cluster, cluster
+from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method, method_class
 
-ENGINES = ("simulated", "processes", "ray")
 COMPILE = ("auto", "on", "off")
 
 
@@ -87,40 +87,22 @@ class RunConfig:
         often = 1e-6 <= self.evaluate_every < math.inf
         require(often, f"evaluate_every must be at least a millionth of an epoch, not {self.evaluate_every}")
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
-        if self.engine not in ENGINES:
-            raise unknown_name("engine", self.engine, ENGINES)
         self._check_engine()
         limit = self.method.max_workers
         if limit is not None and self.workers > limit:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
 
     def _check_engine(self) -> None:
+        left_out = {"cluster": cluster("homogeneous")}
+        for name in refused_settings(self.engine):
+            require(getattr(self, name) == left_out.get(name), why_refused(self.engine, name))
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, not {self.threads}")
-        self._check_ray()
-        if self.engine == "simulated":
-            for name in ("devices", "pace"):
-                require(getattr(self, name) is None, f"{name} is for --engine processes; the simulator has --cluster")
-            require(
-                self.threads in (None, 1), "the simulated engine computes rounds on 1 thread each: leave threads out"
-            )
-            return
-        require(
-            self.cluster == cluster("homogeneous"),
-            f"the engine {self.engine} runs on real time: --cluster is for the simulator, see --pace",
-        )
         require(self.devices is None or len(self.devices) > 0, "devices names no device")
         if self.pace is not None:
             count = len(self.pace)
             require(count == self.workers, f"pace has {count} numbers for {self.workers} workers: one each")
             good = all(1 <= pace < math.inf for pace in self.pace)
             require(good, f"pace must be 1 (as fast as it can) or more, not {min(self.pace):g}")
-
-    def _check_ray(self) -> None:
-        if self.engine != "ray":
-            for name in ("resources", "labels"):
-                require(getattr(self, name) is None, f"{name} is for --engine ray, not {self.engine}")
-            return
-        require(self.devices is None, "on Ray each worker has its own GPU: --resources GPU=1 in place of --devices")
         for name, amount in (self.resources or {}).items():
             require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
         if (self.resources or {}).get("GPU") and self.device == "cpu":
@@ -129,7 +111,12 @@ class RunConfig:
     @property
     def where(self) -> str:
         """What it runs on, in a word or two."""
-        return self.cluster.name if self.engine == "simulated" else self.engine
+        return self.cluster.name if "cluster" in facts_of(self.engine).settings else self.engine
+
+    @property
+    def clock(self) -> Clock:
+        """Whether its seconds are `virtual` or `real`."""
+        return facts_of(self.engine).clock
 
     @property
     def compute_device(self) -> str:
@@ -139,12 +126,12 @@ class RunConfig:
     @property
     def server_device(self) -> str:
         """Where the server's vectors are: with the workers' where it runs in their process, else in main memory."""
-        return self.device if self.engine == "simulated" else "cpu"
+        return self.device if self.clock == "virtual" else "cpu"
 
 
 def to_table(config: RunConfig) -> dict[str, Any]:
     """Plain nested values, as in a TOML file; None is left out."""
-    left_out = ("method",) if config.engine == "simulated" else ("method", "cluster")
+    left_out = {"method", *refused_settings(config.engine)}
     table = _plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
     return {**table, "method": config.method.to_table()}
 

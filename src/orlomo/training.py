@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -11,27 +10,26 @@ from pathlib import Path
 
 from orlomo.clusters.cluster import Cluster
 from orlomo.clusters.cluster import cluster as cluster_by_name
-from orlomo.clusters.schedule import Schedule
 from orlomo.config import RunConfig
-from orlomo.deciding import Warn, check_devices, compiles, decide, job_count
-from orlomo.engines.live.loop import Live
-from orlomo.engines.processes.engine import Processes
-from orlomo.engines.ray.connection import RayOptions, import_ray
-from orlomo.engines.session import Progress
+from orlomo.engines import compiling
+from orlomo.engines.callbacks import Callback, Callbacks, RunHandle
+from orlomo.engines.engine import Engine, Setup, job_count
+from orlomo.engines.ray.connection import RayOptions
+from orlomo.engines.registry import engine_class
+from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import replay as replaying
-from orlomo.engines.simulated.execute import Execution
-from orlomo.engines.simulated.plan import plan
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method
 from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
-from orlomo.tasks.evaluation import load_trained
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
+
+Warn = Callable[[str], None]
 
 
 def train(
@@ -59,7 +57,7 @@ def train(
     evaluate_every: float = 1.0,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     warn: Warn = print,
 ) -> Run:
     """Train a task with a method on a cluster, and record the run in a folder.
@@ -90,8 +88,8 @@ def train(
         evaluate_every: epochs between evaluations.
         checkpoint_seconds: real seconds between checkpoints.
         tensorboard: write scalars and delay histograms for TensorBoard into the run's folder, too.
-        progress: told about reports and evaluations as they come.
-        warn: told what a person should know: a worker lost, a disk full.
+        callbacks: objects of subclasses of `orlomo.Callback`, called as the run goes on, in this order.
+        warn: called with what a person should know: a worker lost, a disk full.
 
     Returns:
         The run: `run.params`, `run.events`, `run.metrics`, `run.folder`.
@@ -122,7 +120,7 @@ def train(
         checkpoint_seconds=float(checkpoint_seconds),
     )
     given = None if isinstance(task, str) else task
-    return start(config, out, task=given, jobs=jobs, ray=ray, tensorboard=tensorboard, progress=progress, warn=warn)
+    return start(config, out, task=given, jobs=jobs, ray=ray, tensorboard=tensorboard, callbacks=callbacks, warn=warn)
 
 
 def start(
@@ -133,21 +131,22 @@ def start(
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     warn: Warn = print,
 ) -> Run:
     """Begin a new run of this config in a new folder."""
+    listening = Callbacks(callbacks, warn)
     made = task_of(config, task)
-    check_devices(config)
-    config = decide(config, made, warn)  # before there is a folder: a mistake leaves nothing behind
+    job_count(jobs)
+    config = engine_class(config.engine).check(config)  # before there is a folder: a mistake leaves nothing behind
+    config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")
-    cores = job_count(jobs)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config, [one.described() for one in measured(made)])
     try:
-        return _execute(Run(folder), made, cores, ray, tensorboard, progress, warn)
+        return _execute(Run(folder), made, jobs, ray, tensorboard, listening)
     except BaseException:
         _forget_if_empty(folder)
         raise
@@ -161,29 +160,32 @@ def resume(
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     warn: Warn = print,
 ) -> Run:
-    """Go on with a run from its newest whole checkpoint; a finished run is returned as it is.
+    """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
-    `workers`: go on with so many, which only real engines can.
+    `workers`: continue with so many, which only engines on real time can.
     """
+    listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
     if run.finished:
+        if run.stopped is not None:
+            warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
             warn(f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`")
         return run
-    real = run.config.engine != "simulated"
-    require(workers is None or real, "a simulated run goes on with the workers it has: leave workers out")
-    check_devices(run.config)
+    real = run.config.clock == "real"
+    require(workers is None or real, "a run on virtual time continues with the workers it has: leave workers out")
+    engine_class(run.config.engine).check(run.config)
     if real:
         lock(run.folder).close()  # not while another process writes to it
         _say_what_is_lost(run, warn)
     made = _task_of(run, task, warn)
     _say_what_is_measured(run, made, warn)
-    return _execute(run, made, job_count(jobs), ray, tensorboard, progress, warn, workers)
+    return _execute(run, made, jobs, ray, tensorboard, listening, workers)
 
 
 def replay(
@@ -191,14 +193,18 @@ def replay(
     *,
     task: Task | None = None,
     jobs: int | None = None,
-    progress: Progress | None = None,
+    callbacks: Sequence[Callback] = (),
     warn: Warn = print,
 ) -> replaying.Replay:
-    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit."""
+    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
+
+    Nothing is evaluated: `callbacks` are called with `started`, `event` and `finished` only.
+    """
+    listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
     made = _task_of(run, task, warn)
     with on_threads(1):
-        return replaying.replay(run, made, jobs=job_count(jobs), progress=progress)
+        return replaying.replay(run, made, jobs=job_count(jobs), callbacks=listening)
 
 
 def load(folder: Path | str) -> Run:
@@ -209,61 +215,46 @@ def load(folder: Path | str) -> Run:
 def _execute(
     run: Run,
     task: Task,
-    jobs: int,
+    jobs: int | None,
     ray: RayOptions | None,
     tensorboard: bool,
-    progress: Progress | None,
-    warn: Warn,
+    callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    config, saved = run.config, run.checkpoint
-    real = config.engine != "simulated"
-    schedule = None if real else _plan(config, task)
+    config, saved, kind = run.config, run.checkpoint, engine_class(run.config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
-        recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn if real else None)
-        written: TensorBoardWriter | None = None
+        warn = callbacks.warning if kind.waits_for_disk else None
+        recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)
         try:
+            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, job_count(jobs), ray)
+            engine = kind(setup)
+            kept = None if saved is None else Run(run.folder)
+            saved = run.checkpoint = None  # the engine has what it needs of it
+            del setup
             if tensorboard:
-                progress = written = _tensorboard(run.folder / "tensorboard", progress, warn)
-            if (started := getattr(progress, "started", None)) is not None:
-                started(config.workers, None if saved is None else Run(run.folder))
-            execution: Execution | Live
-            if schedule is None:
-                execution = _live(config.engine, ray)(
-                    config, task, recorder, run.folder, progress=progress, warn=warn, resumed=saved, workers=workers
-                )
-            else:
-                execution = Execution(config, task, schedule, recorder, jobs=jobs, progress=progress, resumed=saved)
-            saved = run.checkpoint = None  # the execution has what it needs of it
-            execution.run(signals)
-            _finish(execution, recorder, task, signals, warn if real else None)
+                callbacks.add(_tensorboard(run.folder / "tensorboard", callbacks.warning))
+            callbacks.started(
+                RunHandle(run.folder, config, workers or config.workers, engine.session.total, kept, callbacks)
+            )
+            engine.run(signals)
+            _finish(engine, recorder, signals, warn)
         except Interrupted as stop:
-            command = resume_command(run.folder) + (execution.resume_flags if isinstance(execution, Live) else "")
+            command = resume_command(run.folder) + engine.resume_flags
             raise Interrupted(f"{stop}; saved. Go on with: {command}", stop.signal_number) from None
         except signals.Stop as stop:  # while the last files were written
             raise signals.interrupted(stop, "the run was complete, and is saved") from None
         finally:
             recorder.close()
-            if written is not None:
-                written.close()
+            callbacks.finished(Run(run.folder))
+        callbacks.check()
     return Run(run.folder)
 
 
-def _tensorboard(folder: Path, progress: Progress | None, warn: Warn) -> TensorBoardWriter:
-    """TensorBoard's files beside a display; those of a run that goes on are written anew."""
+def _tensorboard(folder: Path, warn: Warn) -> TensorBoardWriter:
+    """TensorBoard's files of this run; those of a run that is continued are written anew."""
     for path in writes_in(folder):
         path.unlink()
-    return TensorBoardWriter(folder, progress, warn)
-
-
-def _live(engine: str, options: RayOptions | None) -> Callable[..., Live]:
-    """The engine of this name; Ray is an extra."""
-    if engine == "processes":
-        return Processes
-    import_ray()
-    from orlomo.engines.ray.engine import RayCluster
-
-    return functools.partial(RayCluster, options=options or RayOptions())
+    return TensorBoardWriter(folder, warn)
 
 
 def _say_what_is_lost(run: Run, warn: Warn) -> None:
@@ -286,14 +277,13 @@ def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
             warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(changed))} {text}")
 
 
-def _finish(
-    execution: Execution | Live, recorder: RunRecorder, task: Task, signals: Signals, patient: Warn | None
-) -> None:
+def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Warn | None) -> None:
     """Write the model and the last checkpoint; where the disk is full, a patient run waits for room."""
+    session = engine.session
     while True:
         try:
-            _write_model(execution, recorder, task)
-            execution.save()  # last: a run is finished when all its files are there
+            recorder.model(session.model_state(session.server.params, session.average_buffers()))
+            engine.save()  # last: a run is finished when all its files are there
             break
         except RunFolderError as error:
             if patient is None:
@@ -307,12 +297,11 @@ def _finish(
     signals.obey()
 
 
-def _write_model(execution: Execution | Live, recorder: RunRecorder, task: Task) -> None:
-    """The trained model as a state dict, with running statistics as in an evaluation."""
-    seed, device = execution.config.seed, execution.config.server_device
-    flat = task.build(seed, device)
-    load_trained(task, flat, execution.server.params, seed, execution.session.average_buffers())
-    recorder.model(flat.module.state_dict())
+def _decide_compile(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
+    """Whether to compile, by the steps that each process which compiles for itself will take."""
+    processes = config.workers if config.clock == "real" else 1
+    steps = planned_reports(config, task) * config.method.local_steps // processes
+    return dataclasses.replace(config, compile=compiling.decide(config.compile, task, steps, config.device, warn))
 
 
 def _method(chosen: Method | str) -> Method:
@@ -326,12 +315,8 @@ def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:
             f"give it, as in orlomo.resume({str(run.folder)!r}, task=...)"
         )
     made = task_of(run.config, given)
-    return dataclasses.replace(made, compile=compiles(run.config, made, warn))
-
-
-def _plan(config: RunConfig, task: Task) -> Schedule:
-    with on_threads(1):
-        return plan(config, task, task.initial_params(config.seed))
+    compiles = compiling.decide(run.config.compile, made, 0, run.config.device, warn)  # here may be no compiler
+    return dataclasses.replace(made, compile=compiles == "on")
 
 
 def _forget_if_empty(folder: Path) -> None:

@@ -91,7 +91,7 @@ def test_workers_come_and_go_while_it_runs(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with start(folder, "--epochs", 2000, "--pace", "60,60,60") as server:
         wait_for(lambda: reports(folder) > 20, server)
-        assert call_cli("workers", folder, "add", 2, folder=tmp_path).stdout == "joined: worker 3, 4\n"
+        assert call_cli("workers", folder, "add", 2, folder=tmp_path).stdout == "added: worker 3, 4\n"
         assert ask(folder, {"action": "remove", "worker": 0}) == 0
         wait_for(lambda: "\nleave," in (folder / "events.csv").read_text(), server)
         listed = ask(folder, {"action": "list"})

@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 import orlomo
-from orlomo.config import ENGINES
+from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import planned_reports
 from small import NAMES, classification, settings
 
@@ -48,18 +48,15 @@ def train(engine: str, name: str, folder: Path, task: orlomo.Task | None = None,
     )
 
 
-class StopAt:
-    """A progress display that sends a signal to this process when so many reports are in."""
+class StopAt(orlomo.Callback):
+    """Sends a signal to this process when so many reports are in."""
 
     def __init__(self, report: int, number: int):
         self.at, self.number = report, number
 
-    def report(self, done: int, total: int, loss: float) -> None:
-        if done == self.at:
+    def event(self, row: dict[str, Any]) -> None:
+        if row["reports"] == self.at:
             os.kill(os.getpid(), self.number)
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        pass
 
 
 def assert_whole(run: orlomo.Run, name: str) -> None:
@@ -103,7 +100,7 @@ def test_trains_and_replays(engine: str, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("engine", "name", "number"), STOPPED)
 def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: str, tmp_path: Path) -> None:
     with pytest.raises(orlomo.Interrupted, match=r"saved. Go on with: orlomo resume") as stopped:
-        train(engine, name, tmp_path / "run", progress=StopAt(11, signal.Signals[f"SIG{number}"]))
+        train(engine, name, tmp_path / "run", callbacks=[StopAt(11, signal.Signals[f"SIG{number}"])])
     assert stopped.value.signal_number == signal.Signals[f"SIG{number}"]
     before = orlomo.load(tmp_path / "run")
     assert not before.finished

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,14 +112,11 @@ def test_a_job_that_dies_is_one_clear_error(busy: bool, tmp_path: Path, monkeypa
 
     monkeypatch.setattr("orlomo.engines.simulated.execute.open_pool", noted)
 
-    class Killer:
-        def report(self, done: int, total: int, loss: float) -> None:
-            if done == 5:
+    class Killer(orlomo.Callback):
+        def event(self, row: dict[str, Any]) -> None:
+            if row["reports"] == 5:
                 job = max(made[0]._jobs, key=lambda job: job.running if busy else -job.running)
                 os.kill(job.process.pid, signal.SIGKILL)
-
-        def evaluation(self, row: object) -> None:
-            pass
 
     workers = 4 if busy else 1
     with pytest.raises(orlomo.OrlomoError, match="a job ended unexpectedly"):
@@ -129,5 +127,5 @@ def test_a_job_that_dies_is_one_clear_error(busy: bool, tmp_path: Path, monkeypa
             epochs=50,
             out=tmp_path / "a",
             jobs=2,
-            progress=Killer(),
+            callbacks=[Killer()],
         )

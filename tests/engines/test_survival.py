@@ -24,18 +24,16 @@ from troublemaker import KINDS, make_trouble
 Act = Callable[[int], None]
 
 
-class Script:
-    """A progress display that does things when so many reports are in."""
+class Script(orlomo.Callback):
+    """Does things when so many reports are in."""
 
     def __init__(self, acts: dict[int, Act]):
         self.acts = dict(acts)
 
-    def report(self, done: int, total: int, loss: float) -> None:
+    def event(self, row: dict[str, Any]) -> None:
+        done = row["reports"]
         for at in [at for at in self.acts if at <= done]:
             self.acts.pop(at)(done)
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        pass
 
 
 class Trial:
@@ -55,7 +53,7 @@ class Trial:
             orlomo.method(method, learning_rate=0.02, **steps),
             engine="processes",
             out=self.folder,
-            progress=Script(acts),
+            callbacks=[Script(acts)],
             warn=self.warn,
             **self.settings,
         )

@@ -53,17 +53,14 @@ def test_tensorboard_after_the_fact(run: orlomo.Run, tmp_path: Path) -> None:
 def test_tensorboard_of_a_run_that_was_stopped(tmp_path: Path) -> None:
     """What came after the last checkpoint is computed again, and is there once."""
 
-    class Stop:
-        def report(self, done: int, total: int, loss: float) -> None:
-            if done == 20:
+    class Stop(orlomo.Callback):
+        def event(self, row: dict[str, Any]) -> None:
+            if row["reports"] == 20:
                 raise KeyboardInterrupt
-
-        def evaluation(self, row: dict[str, Any]) -> None:
-            """Nothing."""
 
     more = {"workers": 3, "epochs": 8, "jobs": 1, "checkpoint_seconds": 1e-6, "out": tmp_path / "run"}
     with pytest.raises(KeyboardInterrupt):
-        orlomo.train(classification(), settings("orlomo"), **more, tensorboard=True, progress=Stop())
+        orlomo.train(classification(), settings("orlomo"), **more, tensorboard=True, callbacks=[Stop()])
     for path in sorted((tmp_path / "run/checkpoints").glob("*.json"))[-1:]:
         path.unlink()
     run = orlomo.resume(tmp_path / "run", task=classification(), tensorboard=True)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import orlomo
-from orlomo.clusters.schedule import KINDS, REPORT
+from orlomo.config import RunConfig
 from orlomo.report import progress as module
 from orlomo.report.progress import TerminalProgress
 from orlomo.report.tally import Tally
@@ -22,7 +22,7 @@ from terminal import shown_at_a_terminal
 
 def report(worker: int, start: float, finish: float, compute: float, delay: int = 0) -> dict[str, object]:
     times = {"start": start, "finish": finish, "compute": compute}
-    return {"kind": REPORT, "worker": worker, "delay": delay, "samples": 16, **times}
+    return {"kind": "report", "worker": worker, "delay": delay, "samples": 16, **times}
 
 
 def text_of(drawn: object, width: int = 80) -> str:
@@ -35,7 +35,7 @@ def test_a_tally_knows_where_the_time_went() -> None:
     tally = Tally()
     for row in (report(0, 0.0, 4.0, 3.0), report(0, 8.0, 12.0, 3.0, delay=5), report(1, 0.0, 1.0, 1.0, delay=1)):
         tally.event(row)
-    tally.event({"kind": KINDS.index("crash"), "worker": 1})
+    tally.event({"kind": "crash", "worker": 1})
     lines = [line.split() for line in text_of(tally.table(20)).splitlines()]
     assert lines[1:] == [
         ["0", "at", "work", "2", "5", "50%", "33%", "17%"],
@@ -66,7 +66,7 @@ def test_of_many_workers_those_that_matter_are_shown() -> None:
     tally = Tally()
     for worker in range(1000):
         tally.event(report(worker, 0.0, 1.0, 1.0, delay=worker))
-    tally.event({"kind": KINDS.index("crash"), "worker": 7})
+    tally.event({"kind": "crash", "worker": 7})
     shown = text_of(tally.table(6)).splitlines()
     assert len(shown) == 7
     assert shown[1].split()[:2] == ["7", "lost"]
@@ -78,19 +78,23 @@ def test_a_line_every_few_seconds_where_there_is_no_terminal(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    config = RunConfig(method=orlomo.method("orlomo"), cluster=orlomo.cluster("homogeneous"), workers=1)
+    handle = orlomo.RunHandle(Path("run"), config, workers=1, total=100)
+    row = {**report(0, 0.0, 1.0, 1.0), "loss": 0.5}
     with TerminalProgress() as progress:
+        progress.started(handle)
         for done in range(1, 101):
             now[0] += 0.2
-            progress.event({**report(0, 0.0, 1.0, 1.0), "samples": 16 * done})
-            progress.report(done, 100, 0.5)
+            progress.event({**row, "samples": 16 * done, "reports": done})
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert lines[0] == "training: 26%, 26 of 100 reports, 0:14 left, loss 0.5  80 samples/s"
     with TerminalProgress(quiet=True) as progress:
+        progress.started(handle)
         now[0] += 100
-        progress.report(1, 100, 0.5)
+        progress.event({**row, "reports": 1})
         now[0] += 100
-        progress.report(2, 100, 0.5)
+        progress.event({**row, "reports": 2})
     assert capsys.readouterr().err == ""
 
 

@@ -9,7 +9,6 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
-from orlomo.clusters.schedule import REPORT
 from orlomo.reproduce import progress as module
 from orlomo.reproduce.experiment import experiment
 from orlomo.reproduce.plan import Scale, cells
@@ -37,14 +36,13 @@ def test_a_line_every_few_seconds_where_there_is_no_terminal(
     [cell] = cells(experiment(str(tmp_path / "tiny.toml")), scale, tasks, tmp_path, "cpu")
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    row = {"kind": REPORT, "worker": 0, "delay": 1, "start": 0.0, "finish": 1.0, "compute": 1.0}
+    row = {"kind": "report", "worker": 0, "delay": 1, "start": 0.0, "finish": 1.0, "compute": 1.0, "loss": 0.5}
     with CellProgress() as progress:
         progress.begin([cell], [cell])
-        progress.started(cell, 2, None)
+        progress.started(cell, 2, 100, None)
         for done in range(1, 101):
             now[0] += 0.2
-            progress.event(cell, {**row, "samples": 16 * done})
-            progress.report(cell, done, 100, 0.5)
+            progress.event(cell, {**row, "samples": 16 * done, "reports": done})
         progress.done(cell)
     first, *lines, last = capsys.readouterr().err.splitlines()
     assert first == "1 runs: 0 done, 1 to do"
@@ -53,6 +51,7 @@ def test_a_line_every_few_seconds_where_there_is_no_terminal(
     assert last == "[1/1] digits-uneven-K2-S2 orlomo seed 0"
     with CellProgress(quiet=True) as progress:
         progress.begin([cell], [cell])
+        progress.started(cell, 2, 100, None)
         now[0] += 100
-        progress.report(cell, 1, 100, 0.5)
+        progress.event(cell, {**row, "reports": 1})
     assert capsys.readouterr().err == ""

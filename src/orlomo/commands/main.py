@@ -135,7 +135,7 @@ def _train(options: argparse.Namespace) -> int:
     settings = config.from_table({**table, "method": method}, options.task)
     with TerminalProgress(options.quiet) as progress:
         more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
-        run = start(settings, options.out, progress=progress, warn=warn, **more)
+        run = start(settings, options.out, callbacks=[progress], warn=warn, **more)
     return _print_run(run, options.json)
 
 
@@ -143,7 +143,7 @@ def _compare(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from orlomo import config
-    from orlomo.comparing import check_methods, compare, settings_for
+    from orlomo.comparing import check_methods, compare, runs_to_do, settings_for
     from orlomo.errors import require
     from orlomo.methods.registry import method_class
     from orlomo.report.progress import TerminalProgress, warn
@@ -172,9 +172,9 @@ def _compare(options: argparse.Namespace) -> int:
     task = configs[names[0]][0].task
     folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
     try:
-        with TerminalProgress(options.quiet, runs=len(names) * options.seeds) as progress:
+        with TerminalProgress(options.quiet, runs=runs_to_do(configs, folder)) as progress:
             more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
-            result = compare(configs, folder, progress=progress, warn=warn, **more)
+            result = compare(configs, folder, callbacks=[progress], warn=warn, **more)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(
@@ -184,13 +184,12 @@ def _compare(options: argparse.Namespace) -> int:
         print(json.dumps(result.to_json()))
         return 0
     first = configs[names[0]][0]
-    simulated = first.engine == "simulated"
-    where = f"{first.where} cluster" if simulated else first.where
+    where = f"{first.where} cluster" if first.clock == "virtual" else first.where
     title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
     console = Console()
     console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
     title += f", {options.seeds} seed{'s' * (options.seeds > 1)}"
-    console.print(terminal_table(result.rows, title, "virtual" if simulated else "real"))
+    console.print(terminal_table(result.rows, title, first.clock))
     for path in result.files:
         print(path)
     return 0
@@ -201,12 +200,13 @@ def _resume(options: argparse.Namespace) -> int:
     from orlomo.report.progress import TerminalProgress, warn
     from orlomo.training import resume
 
-    if Run(options.folder, lambda text: None).finished:
+    found = Run(options.folder, lambda text: None)
+    if found.finished and found.stopped is None:
         print(f"{options.folder} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
         more["tensorboard"] = options.tensorboard
-        run = resume(options.folder, progress=progress, warn=warn, **more)
+        run = resume(options.folder, callbacks=[progress], warn=warn, **more)
     return _print_run(run, options.json)
 
 
@@ -221,7 +221,7 @@ def _replay(options: argparse.Namespace) -> int:
     from orlomo.training import replay
 
     with TerminalProgress(options.quiet) as progress:
-        result = replay(options.folder, jobs=options.jobs, progress=progress, warn=warn)
+        result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)
     print(json.dumps(dataclasses.asdict(result)) if options.json else result)
     return 0 if result.agrees else 1
 
@@ -261,9 +261,11 @@ def _print_run(run: Any, as_json: bool) -> int:
 
     summary = summarise(run)
     if as_json:
-        print(json.dumps(summary.to_json()))
+        print(json.dumps({**summary.to_json(), "stopped": run.stopped}))
         return 0
     print(summary.line())
+    if run.stopped is not None:
+        print(f"stopped: {run.stopped}")
     print(summary.folder)
     return 0
 

@@ -72,7 +72,7 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo.comparing import check_methods
     from orlomo.config import read
-    from orlomo.deciding import job_count
+    from orlomo.engines.engine import job_count
     from orlomo.report.progress import warn
     from orlomo.reproduce.experiment import experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce

@@ -35,7 +35,7 @@ def call(options: argparse.Namespace) -> int:
     if options.action == "add":
         require(options.number >= 1, f"add at least 1 worker, not {options.number}")
     config = Run(options.folder).config
-    require(config.engine != "simulated", f"{options.folder} is simulated: its workers are in the cluster's faults")
+    require(config.clock == "real", f"{options.folder} is on virtual time: its workers are in the cluster's faults")
     request = {"action": options.action, "count": options.number, "worker": options.number}
     answer = ask(options.folder, request)
     if options.json:
@@ -45,8 +45,7 @@ def call(options: argparse.Namespace) -> int:
             where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
             print("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
     elif options.action == "add":
-        what = "to join when there is room" if config.engine == "ray" else "joined"
-        print(f"{what}: worker {', '.join(map(str, answer))}")
+        print(f"added: worker {', '.join(map(str, answer))}")
     else:
         print(f"worker {answer} leaves after its report")
     return 0

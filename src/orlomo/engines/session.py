@@ -17,11 +17,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
+from orlomo.engines.callbacks import Callbacks, Evaluated
 from orlomo.errors import Diverged, OrlomoError, ReportRefused
 from orlomo.methods.messages import Assignment, Report
 from orlomo.records.checkpoint import Checkpoint
-from orlomo.tasks.evaluation import Evaluation
+from orlomo.tasks.evaluation import Evaluation, load_trained
 from orlomo.tasks.task import Task
 
 
@@ -32,18 +34,8 @@ class Recorder(Protocol):
     def metric(self, row: dict[str, Any]) -> None: ...
     @property
     def due(self) -> bool: ...
+    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None: ...
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...
-
-
-class Progress(Protocol):
-    """What a person watching is shown.
-
-    One that has `event(row)` is told every row of the trace, too; one that has `started(workers, kept)`, how many
-    workers there are, and the run that goes on, with no more in its folder than it keeps.
-    """
-
-    def report(self, done: int, total: int, loss: float) -> None: ...
-    def evaluation(self, row: dict[str, Any]) -> None: ...
 
 
 class Evaluator(Protocol):
@@ -74,12 +66,11 @@ class Session:
         recorder: Recorder,
         *,
         total: int,
-        progress: Progress | None = None,
+        callbacks: Callbacks | None = None,
         evaluates: bool = True,
     ):
         self.config, self.task, self.recorder, self.total = config, task, recorder, total
-        self._progress, self._evaluates = progress, evaluates
-        self._tell: Callable[[dict[str, Any]], None] | None = getattr(progress, "event", None)
+        self.callbacks, self._evaluates = callbacks or Callbacks(), evaluates
         initial = task.initial_params(config.seed).to(config.server_device)
         self.server = config.method.server(initial, config.workers, task.size)
         self.events = 0  # recorded so far
@@ -115,19 +106,24 @@ class Session:
             self._worker_buffers[report.worker] = report.buffers
         self.events += 1
         self.reports += 1
-        self.recorder.event({**row, "loss": report.loss})
-        if self._tell is not None:
-            self._tell({**row, "samples": self.server.ledger.samples})
-        if self._progress is not None:
-            self._progress.report(self.reports, self.total, report.loss)
+        self._record({**row, "loss": report.loss})
 
     def record_change(self, row: dict[str, Any]) -> None:
         """A worker has come or gone."""
         self._worker_buffers.pop(row["worker"], None)
         self.events += 1
+        self._record(row)
+
+    def _record(self, row: dict[str, Any]) -> None:
         self.recorder.event(row)
-        if self._tell is not None:
-            self._tell(row)
+        if self.callbacks.any:
+            so_far = {"reports": self.reports, "samples": self.server.ledger.samples}
+            self.callbacks.event({"loss": math.nan, **row, "kind": KINDS[row["kind"]], **so_far})
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a callback has asked for the end, and no barrier is half full."""
+        return self.callbacks.stop_reason is not None and self.server.ledger.settled
 
     def evaluate_if_due(self, evaluator: Evaluator, seconds: float, at_end: bool) -> None:
         """Begin an evaluation if an interval has passed, or the run is at its end."""
@@ -165,7 +161,11 @@ class Session:
     def gather(
         self, evaluator: Evaluator, keep: int, waiting: Callable[[], AbstractContextManager[Any]] = nullcontext
     ) -> None:
-        """Record finished evaluations in order; wait, within `waiting`, until at most `keep` are unfinished."""
+        """Record finished evaluations in order; wait, within `waiting`, until at most `keep` are unfinished.
+
+        The state is whole here, so this is also where the run ends if a callback has raised.
+        """
+        self.callbacks.check()
         while self._pending:
             first = self._pending[0]
             with waiting():
@@ -175,14 +175,21 @@ class Session:
             self._pending.popleft()
             full = {**first.row, **result.values}
             self.recorder.metric(full)
-            if self._progress is not None:
-                self._progress.evaluation(full)
+            self.callbacks.evaluation(Evaluated(full, first.params, first.buffers))
+            self.callbacks.check()
 
     def average_buffers(self) -> Tensor | None:
         """The mean of what each worker reported last, where the task averages buffers."""
         if not self._worker_buffers:
             return None
         return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
+
+    def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
+        """The state dict of the model at these parameters, with running statistics as in an evaluation."""
+        seed = self.config.seed
+        flat = self.task.build(seed, self.config.server_device)
+        load_trained(self.task, flat, params, seed, buffers)
+        return flat.module.state_dict()
 
     def save(self, held: Iterable[Assignment], at_end: bool, **more: Any) -> None:
         """Write a checkpoint: the server, the work in flight, the evaluations not yet done."""
@@ -202,6 +209,7 @@ class Session:
             tensors[f"buffers.{worker}"] = buffers
         values = {
             "finished": at_end and not self._pending,
+            "stopped": self.callbacks.stop_reason if at_end and self.reports < self.total else None,
             "ledger": ledger,
             "held": [[a.worker, a.index, a.round, a.learning_rate, a.local_steps] for a in held],
             "evaluations": [pending.row for pending in self._pending],
@@ -212,7 +220,10 @@ class Session:
             "params_checksum": checksum(self.server.params),
             **more,
         }
+        if (best := self.callbacks.best) is not None:
+            self.recorder.best(self.model_state(best.params, best.buffers), best.row)
         self.recorder.save(self.events, tensors, values)
+        self.callbacks.best = None
 
     def load(self, saved: Checkpoint) -> list[Assignment]:
         """Go on from a checkpoint; gives the assignments that were in flight."""
@@ -222,6 +233,7 @@ class Session:
         self.events, self.reports = saved.position, values["reports"]
         self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
         self._evaluated_at = values.get("evaluated_at", -1)
+        self.callbacks.stop_reason = values.get("stopped")
         device = self.config.server_device
         for place, row in enumerate(values["evaluations"]):
             params, buffers = tensors[f"evaluation.{place}.params"], tensors.get(f"evaluation.{place}.buffers")

@@ -5,6 +5,7 @@ events.csv             one row per event: who reported when, with what delay and
 metrics.csv            one row per evaluation
 metrics.json           what its metrics are: label, which direction is better, how to show them
 checkpoints/           safetensors + JSON
+best.safetensors       the model of the best evaluation, where a callback keeps it; best.json: its metrics
 model.safetensors      the trained model's state dict, at the end
 """
 
@@ -27,14 +28,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from orlomo import config as configuration
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
-from orlomo.errors import RunFolderError, require
+from orlomo.errors import RunFolderError
+from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
+from orlomo.records.best import Best
 from orlomo.records.checkpoint import Checkpoint, write_atomically
 from orlomo.records.tables import (
     EVENTS,
@@ -106,6 +108,35 @@ class Run:
         return done and (self.folder / "model.safetensors").is_file()
 
     @property
+    def stopped(self) -> str | None:
+        """Why a callback stopped the run before its planned end; None where none did. Such a run is finished."""
+        reason: str | None = self.checkpoint.values.get("stopped") if self.checkpoint is not None else None
+        return reason
+
+    def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
+        """The trained model: what `build` makes, with its parameters and buffers, in evaluation mode.
+
+        `build` is the function that the task has as its `model`; a run folder holds no code.
+
+        >>> import torch, orlomo
+        >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=torch.randn(32, 4), batch_size=8,
+        ...                    loss=lambda model, batch: model(batch).square().mean())
+        >>> run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=getfixture("tmp_path") / "run")
+        >>> bool((run.model(task.model).weight.flatten() == run.params[:4]).all())
+        True
+        """
+        path = self.folder / "model.safetensors"
+        if not path.is_file():
+            raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
+        return best_model.load_model(path, build)
+
+    @property
+    def best(self) -> Best | None:
+        """The best model, `run.best.model(build)`, and `run.best.metrics`; None unless a callback such as
+        `orlomo.KeepBest` kept one."""
+        return best_model.read_best(self.folder)
+
+    @property
     def state(self) -> str:
         """`running`, `finished` or `stopped`, by a look at the folder: nothing large is read or verified."""
         if is_being_written(self.folder):
@@ -133,41 +164,12 @@ class Run:
     @property
     def virtual(self) -> bool:
         """Whether the run's own clock, the `seconds` of its tables, is that of the simulator."""
-        return self.config.engine == "simulated"
+        return self.config.clock == "virtual"
 
     @property
     def clock(self) -> str:
         """What the run's `seconds` are, for display."""
         return "virtual seconds" if self.virtual else "seconds"
-
-    def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
-        """The trained model: the module that `build` makes, with the parameters and buffers of model.safetensors.
-
-        >>> import tempfile, torch, orlomo
-        >>> data = torch.randn(32, 4)
-        >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=data, batch_size=8,
-        ...                    loss=lambda model, batch: model(batch).square().mean())
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=folder)
-        ...     model, params = run.model(task.model), run.params
-        >>> bool((model.weight.flatten() == params[:4]).all())
-        True
-        """
-        require(
-            callable(build) and not isinstance(build, nn.Module),
-            "run.model(build) needs the function that makes the module, as Task(model=...) has it",
-        )
-        path = self.folder / "model.safetensors"
-        if not path.is_file():
-            raise RunFolderError(f"{self.folder} has no trained model yet: `{resume_command(self.folder)}`")
-        assert build is not None
-        module = build()
-        try:
-            module.load_state_dict(load_file(path))
-        except (RuntimeError, SafetensorError) as error:
-            reason = " ".join(str(error).split())
-            raise RunFolderError(f"{path} does not fit the module that build() makes: {reason}") from None
-        return module
 
     @cached_property
     def measured(self) -> tuple[MetricColumn, ...]:
@@ -189,6 +191,12 @@ class Run:
         return read_table(self.folder / "metrics.csv", self.schema("metrics"))
 
     @property
+    def metric_rows(self) -> list[dict[str, Any]]:
+        """The evaluations, one dict per row."""
+        columns = {name: column.tolist() for name, column in self.metric_columns.items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    @property
     def events(self) -> Any:
         """The trace: a pandas frame where pandas is installed, else numpy arrays by name."""
         return frame(self.event_columns)
@@ -199,7 +207,7 @@ class Run:
         return frame(self.metric_columns)
 
     def __repr__(self) -> str:
-        state = "finished" if self.finished else "not finished"
+        state = f"stopped: {self.stopped}" if self.stopped else "finished" if self.finished else "not finished"
         return f"Run({str(self.folder)!r}, {self.config.method.name} on {self.config.task}, {state})"
 
     def _repr_html_(self) -> str:
@@ -228,6 +236,7 @@ class RunRecorder:
         with writing_to(folder):
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
+            best_model.settle(folder, Run(folder).metric_rows if resumed else [])
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
@@ -268,14 +277,19 @@ class RunRecorder:
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
+            best_model.put_in_place(self.folder)
         end = time.monotonic()
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
 
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
-        tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied weights share memory
         with writing_to(self.folder, self._full_disk is not None):
-            write_atomically(self.folder / "model.safetensors", lambda path: save_file(tensors, path))
+            best_model.save_state(self.folder / "model.safetensors", state)
+
+    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
+        """Write the state dict of the best model so far, which is the run's once a checkpoint is written."""
+        with writing_to(self.folder, self._full_disk is not None):
+            best_model.write_next(self.folder, state, metrics)
 
     def close(self) -> None:
         """Close the files. What a full disk does not take came after the last checkpoint, and is computed again."""

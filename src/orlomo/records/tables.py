@@ -98,7 +98,8 @@ def first_of_each(measured: Sequence[MetricColumn]) -> list[MetricColumn]:
 
 def headline(measured: Sequence[MetricColumn], values: Mapping[str, Any]) -> MetricColumn:
     """The metric to show where there is room for one: the first that has values; the training loss has them always."""
-    return next((one for one in measured if not np.isnan(values[one.column]).all()), measured[0])
+    known = [one for one in measured if one.column in values and not np.isnan(values[one.column]).all()]
+    return [*known, *measured][0]
 
 
 class TableWriter:

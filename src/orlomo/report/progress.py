@@ -11,7 +11,9 @@ from rich.console import Group, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from orlomo.records.run import Run
+from orlomo.engines.callbacks import Callback, RunHandle
+from orlomo.records.run import Run, read_measured
+from orlomo.records.tables import headline
 from orlomo.report.screen import LINE_SECONDS, Screen
 from orlomo.report.tally import Tally
 
@@ -20,11 +22,10 @@ FRAME_LINES = 7
 """Of the screen that are not workers."""
 
 
-class TerminalProgress(Screen):
-    """On standard error; use it as a context manager.
+class TerminalProgress(Screen, Callback):
+    """On standard error; use it as a context manager. With `runs`, several runs follow one another under one bar."""
 
-    With `runs`, several runs follow one another under one bar: call `begin` for each.
-    """
+    watches_only = True
 
     def __init__(self, quiet: bool = False, runs: int = 1):
         super().__init__(quiet)
@@ -46,32 +47,31 @@ class TerminalProgress(Screen):
 
     def _reset(self, description: str) -> None:
         self._description = description
-        self._loss = self._accuracy = math.nan
+        self._loss, self._evaluated = math.nan, ""
         self._tally = Tally()
         self._next_update = 0.0
         self._first: tuple[float, int, int] | None = None  # moment, reports and samples of this sitting's first report
         self._next_line = math.inf
 
-    def begin(self, description: str) -> None:
-        """The next run starts."""
-        self._reset(description)
-        self._bar.reset(self._current, description=description, total=None, facts="")
-
-    def end(self) -> None:
-        """The run is over."""
-        self._done_runs += 1
-        self._bar.update(self._overall, completed=self._done_runs)
-
-    def started(self, workers: int, kept: Run | None) -> None:
-        """A run starts, or goes on with what it has kept; only a screen shows that."""
-        self._tally = Tally.begin(workers, kept.event_columns if kept is not None and self._is_screen else None)
+    def started(self, run: RunHandle) -> None:
+        """The next run begins, or continues with what it has kept, which only a screen shows."""
+        self._reset(f"{run.config.method.name} seed {run.config.seed}" if self._runs > 1 else "training")
+        self._bar.reset(self._current, description=self._description, total=None, facts="")
+        kept = run.kept.event_columns if run.kept is not None and self._is_screen else None
+        self._tally, self._total, self._folder = Tally.begin(run.workers, kept), run.total, run.folder
 
     def event(self, row: dict[str, Any]) -> None:
         """A row of the trace: a report, or a worker that comes or goes."""
         self._tally.event(row)
+        if row["kind"] == "report":
+            self._report(row["reports"], self._total, row["loss"])
 
-    def report(self, done: int, total: int, loss: float) -> None:
-        """One more report has been folded in."""
+    def finished(self, run: Run) -> None:
+        """The run is over."""
+        self._done_runs += 1
+        self._bar.update(self._overall, completed=self._done_runs)
+
+    def _report(self, done: int, total: int, loss: float) -> None:
         self._loss = loss if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * loss
         now = time.monotonic()
         if self._first is None:
@@ -87,12 +87,11 @@ class TerminalProgress(Screen):
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """An evaluation has come in."""
-        self._accuracy = row["test_accuracy"]
+        one = headline(read_measured(self._folder), row)
+        self._evaluated = f"  {one.label} {one.text(row[one.column])}"
 
     def _facts(self, now: float) -> str:
-        facts = f"loss {self._loss:.3g}"
-        if not math.isnan(self._accuracy):
-            facts += f"  accuracy {self._accuracy:.1%}"
+        facts = f"loss {self._loss:.3g}{self._evaluated}"
         if self._first is not None and now > self._first[0] and self._tally.samples > self._first[2]:
             facts += f"  {(self._tally.samples - self._first[2]) / (now - self._first[0]):,.0f} samples/s"
         return facts

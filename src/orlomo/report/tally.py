@@ -9,10 +9,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.records.tables import Columns
 
-SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples")
+SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples", "reports", "loss")
 """Of a row of the trace, what is shown."""
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -53,15 +52,14 @@ class Tally:
         kept = kept or {}
         names = [name for name in SHOWN if name in kept]
         for values in zip(*(kept[name].tolist() for name in names), strict=True):
-            row = dict(zip(names, values, strict=True))
-            tally.event({**row, "kind": KINDS.index(row["kind"])})
+            tally.event(dict(zip(names, values, strict=True)))
         return tally
 
     def event(self, row: dict[str, Any]) -> None:
-        """One row of the trace (see cluster/schedule.py)."""
+        """One row of the trace (see `Callback.event`)."""
         worker = self.workers.setdefault(row["worker"], Worker())
-        if row["kind"] != REPORT:
-            worker.state = {"crash": "lost", "leave": "left"}.get(KINDS[row["kind"]], "at work")
+        if row["kind"] != "report":
+            worker.state = {"crash": "lost", "leave": "left"}.get(row["kind"], "at work")
             worker.finish = None
             return
         worker.rounds += 1

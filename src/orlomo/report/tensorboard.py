@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orlomo.clusters.schedule import REPORT
+from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError
 from orlomo.records.run import Run
 from orlomo.records.tables import METRICS
@@ -28,42 +28,29 @@ def summary_writer() -> Any:
     return SummaryWriter
 
 
-class TensorBoardWriter:
-    """Writes as a run goes on: told its events and evaluations, and passes them on to another display."""
+class TensorBoardWriter(Callback):
+    """Writes as a run goes on."""
 
-    def __init__(self, folder: Path, beside: Any = None, warn: Callable[[str], None] = print):
+    watches_only = True
+
+    def __init__(self, folder: Path, warn: Callable[[str], None] = print):
         self._writer: Any = summary_writer()(str(folder))
-        self._beside = beside
         self._warn = warn
         self._waiting: list[tuple[int, float]] = []  # delay and eta of reports, until an evaluation comes
         self._told = 0
 
     def event(self, row: dict[str, Any]) -> None:
         """A row of the trace."""
-        if hasattr(self._beside, "event"):
-            self._beside.event(row)
-        if row["kind"] == REPORT:
+        if row["kind"] == "report":
             self._waiting.append((int(row["delay"]), float(row["eta"])))
 
-    def started(self, workers: int, kept: Run | None) -> None:
-        """A run starts, or goes on with what it has kept."""
-        if hasattr(self._beside, "started"):
-            self._beside.started(workers, kept)
-        if kept is not None:
-            self.tell(kept)
-
-    def report(self, done: int, total: int, loss: float) -> None:
-        """Reports are told as events; here they are only passed on."""
-        if self._beside is not None:
-            self._beside.report(done, total, loss)
+    def started(self, run: RunHandle) -> None:
+        """What a continued run has kept is written first."""
+        if run.kept is not None:
+            self.tell(run.kept)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """The numbers of an evaluation, and the delays of the reports between the one before and this."""
-        if self._beside is not None:
-            self._beside.evaluation(row)
-        self._note(row)
-
-    def _note(self, row: dict[str, Any]) -> None:
         count = max(0, int(row["reports"]) - self._told)
         self._told = int(row["reports"])
         new = self._waiting[:count]
@@ -90,14 +77,17 @@ class TensorBoardWriter:
         self._writer.flush()
 
     def tell(self, run: Run) -> None:
-        """What a run has recorded so far; the display beside is not told."""
-        metrics = run.metric_columns
+        """What a run has recorded so far."""
         with contextlib.suppress(RunFolderError, KeyError):  # the evaluations can be told without the delays
             events = run.event_columns
             reports = events["kind"] == "report"
             self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
-        for place in range(len(metrics["reports"])):
-            self._note({name: column[place] for name, column in metrics.items()})
+        for row in run.metric_rows:
+            self.evaluation(row)
+
+    def finished(self, run: Run) -> None:
+        """No more comes."""
+        self.close()
 
     def close(self) -> None:
         """Close the files."""

@@ -45,6 +45,7 @@ class CellProgress(Screen):
         self._steps: dict[Cell, float] = {}  # done in this sitting
         self._first: dict[Cell, float] = {}  # share that was done before it
         self._tallies: dict[Cell, Tally] = {}
+        self._totals: dict[Cell, int] = {}  # planned reports
         self._samples: dict[Cell, tuple[int, int]] = {}  # when its first report of this sitting came, and now
         self._next_update = 0.0
         self._next_line = math.inf
@@ -57,18 +58,20 @@ class CellProgress(Screen):
         self._next_line = self._started + LINE_SECONDS
         self._line(f"{self._all} runs: {self._all - self._left} done, {self._left} to do")
 
-    def started(self, cell: Cell, workers: int, kept: Columns | None) -> None:
-        """A run starts, or goes on with what it has kept of its trace."""
+    def started(self, cell: Cell, workers: int, total: int, kept: Columns | None) -> None:
+        """A run begins, or continues with what it has kept of its trace."""
         self._tallies[cell] = Tally.begin(workers, kept)
+        self._totals[cell] = total
 
     def event(self, cell: Cell, row: dict[str, Any]) -> None:
         """A row of a run's trace."""
         tally = self._tallies[cell]
         tally.event(row)
         self._samples[cell] = (self._samples.get(cell, (tally.samples, 0))[0], tally.samples)
+        if row["kind"] == "report":
+            self._report(cell, row["reports"], self._totals[cell], row["loss"])
 
-    def report(self, cell: Cell, done: int, total: int, loss: float) -> None:
-        """A run has folded one more report in."""
+    def _report(self, cell: Cell, done: int, total: int, loss: float) -> None:
         if cell not in self._lines:
             self._first[cell] = (done - 1) / total
             self._todo -= int(self._first[cell] * cell.steps)

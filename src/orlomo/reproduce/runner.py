@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn, cast
 
 from orlomo.config import same_run, write
+from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
@@ -142,7 +143,7 @@ def _listen(
     warn: Callable[[str], None],
     stopped: _Stopped,
 ) -> None:
-    """Take one message of a run: ("started", ...), ("event", ...), ("report", ...) or ("evaluation", ...) for a person,
+    """Take one message of a run: ("started", ...), ("event", ...) or ("evaluation", ...) for display,
     ("warning", text), ("failed", text); a closed pipe is its end."""
     cell = active[pipe].cell
     try:
@@ -164,14 +165,14 @@ def _listen(
         progress.started(cell, *rest)
     elif kind == "event":
         progress.event(cell, *rest)
-    elif kind == "report":
-        progress.report(cell, *rest)
     else:
         progress.evaluation(cell, *rest)
 
 
-class _Teller:
-    """A run's progress, told through a pipe; where nobody listens any more the run saves and ends."""
+class _Teller(Callback):
+    """A run's progress, sent through a pipe; where its other end is closed, the run saves and ends."""
+
+    watches_only = True
 
     def __init__(self, pipe: Connection):
         self._pipe = pipe
@@ -182,15 +183,12 @@ class _Teller:
         except OSError:
             signal.raise_signal(signal.SIGTERM)
 
-    def started(self, workers: int, kept: Run | None) -> None:
-        columns = kept.event_columns if kept is not None else {}
-        self.tell("started", workers, {name: columns[name] for name in SHOWN if name in columns})
+    def started(self, run: RunHandle) -> None:
+        columns = run.kept.event_columns if run.kept is not None else {}
+        self.tell("started", run.workers, run.total, {name: columns[name] for name in SHOWN if name in columns})
 
     def event(self, row: dict[str, Any]) -> None:
         self.tell("event", {name: row[name] for name in SHOWN if name in row})
-
-    def report(self, done: int, total: int, loss: float) -> None:
-        self.tell("report", done, total, loss)
 
     def evaluation(self, row: dict[str, Any]) -> None:
         self.tell("evaluation", row[ACCURACY])
@@ -212,9 +210,9 @@ def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: li
     code = 0
     try:
         if (cell.folder / "config.toml").exists():
-            resume(cell.folder, task=task, jobs=jobs, progress=teller, warn=warn)
+            resume(cell.folder, task=task, jobs=jobs, callbacks=[teller], warn=warn)
         else:
-            start(cell.config, cell.folder, task=task, jobs=jobs, progress=teller, warn=warn)
+            start(cell.config, cell.folder, task=task, jobs=jobs, callbacks=[teller], warn=warn)
     except Diverged as error:
         _note(cell, str(error))
         warn(str(error))

@@ -8,26 +8,22 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT
-from orlomo.config import RunConfig
+from orlomo.engines.engine import Engine, Setup
 from orlomo.engines.live.control import Control, Request
 from orlomo.engines.live.crew import Arrived, Came, Crew, Lost
 from orlomo.engines.live.seats import Seat, Seats
 from orlomo.engines.processes.evaluator import EvaluationFailed
-from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports
+from orlomo.engines.session import Evaluator, Session, planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError, require
 from orlomo.methods.messages import Assignment
-from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.log import Log
 from orlomo.records.run import DISK_RETRY_SECONDS, resume_command
-from orlomo.tasks.task import Task
 
 REFUSALS = 3
 """Reports of a worker refused in a row after which it is replaced."""
@@ -36,38 +32,27 @@ EVALUATIONS_WAITING = 2
 """Beyond this many unfinished evaluations no more are begun: they are late rather than in the way."""
 
 
-class Live(ABC):
+class Live(Engine):
     """A run in real time, from its beginning or from a checkpoint."""
+
+    waits_for_disk = True
 
     failures: tuple[type[Exception], ...] = ()
     """What ends the run where the crew cannot help it; it is saved first."""
 
-    resume_flags = ""
-    """What `orlomo resume` needs besides the folder."""
-
-    def __init__(
-        self,
-        config: RunConfig,
-        task: Task,
-        recorder: Recorder,
-        folder: Path,
-        *,
-        progress: Progress | None = None,
-        warn: Callable[[str], None] = print,
-        resumed: Checkpoint | None = None,
-        workers: int | None = None,
-    ):
-        self.config, self.task = config, task
-        self.session = Session(config, task, recorder, total=planned_reports(config, task), progress=progress)
+    def __init__(self, setup: Setup):
+        self.config, self.task, resumed = setup.config, setup.task, setup.resumed
+        total = planned_reports(self.config, self.task)
+        self.session = Session(self.config, self.task, setup.recorder, total=total, callbacks=setup.callbacks)
         self.server = self.session.server
-        self._folder, self._log = folder, Log(folder, warn)
+        self._folder, self._log = setup.folder, Log(setup.folder, setup.callbacks.warning)
         self._seats = Seats()
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
         self._leaving: set[int] = set()  # go after their report
         self._aside: set[int] = set()  # hired, but have no part in the run until they come
         self._refused_in_a_row: dict[int, int] = {}
         self.counts = {"lost": 0, "refused": 0}
-        self._wanted_workers = workers
+        self._wanted_workers = setup.workers
         self._since = time.time_ns()
         if resumed is not None:
             for assignment in self.session.load(resumed):
@@ -79,8 +64,8 @@ class Live(ABC):
 
     @property
     def at_end(self) -> bool:
-        """Whether all planned reports are folded in and no barrier is half full."""
-        return self.session.reports >= self.session.total and self.server.ledger.settled
+        """Whether all planned reports are folded in and no barrier is half full, or a callback has stopped the run."""
+        return self.session.stopping or (self.session.reports >= self.session.total and self.server.ledger.settled)
 
     @abstractmethod
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
@@ -103,6 +88,10 @@ class Live(ABC):
                 raise self._log.end(error, error.details) from None
             except self.failures as error:
                 raise self._end(OrlomoError(" ".join(f"{type(error).__name__}: {error}".split())[:300])) from None
+            except BaseException as error:
+                if error is self.session.callbacks.error:  # raised at a whole state: see Session.gather
+                    self.save()
+                raise
 
     def _loop(self, signals: Signals, control: Control) -> None:
         session = self.session

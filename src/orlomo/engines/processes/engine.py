@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import ExitStack
 
+from orlomo.config import RunConfig
+from orlomo.engines.engine import job_count
 from orlomo.engines.live.crew import Crew
 from orlomo.engines.live.loop import Live
 from orlomo.engines.processes.crew import Fleet
 from orlomo.engines.processes.evaluator import EvaluationProcess
 from orlomo.engines.processes.starter import Starter, Work
 from orlomo.engines.processes.worker import device_of, shape_of
+from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import Evaluator
 
 
 class Processes(Live):
     """A run on worker processes."""
+
+    facts = ENGINES["processes"]
+
+    @classmethod
+    def check(cls, config: RunConfig) -> RunConfig:
+        """The cores are shared out among the workers; their number of threads decides the bits, so it is recorded."""
+        threads = config.threads or max(1, job_count(None) // config.workers)
+        return dataclasses.replace(super().check(config), threads=threads)
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A fleet of processes, and one more for evaluation."""

@@ -9,34 +9,45 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import ray
 import torch
-from ray.exceptions import RayError
 
+from orlomo.config import RunConfig
+from orlomo.engines.engine import Setup
 from orlomo.engines.live.crew import Crew
 from orlomo.engines.live.loop import Live
 from orlomo.engines.processes.evaluator import EvaluationProcess
 from orlomo.engines.processes.starter import Starter, Work
 from orlomo.engines.processes.worker import shape_of
-from orlomo.engines.ray.connection import RayOptions, connection
-from orlomo.engines.ray.crew import RayCrew, needed, pack
+from orlomo.engines.ray.connection import RayOptions, connection, import_ray
 from orlomo.engines.ray.fit import Need
+from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import Evaluator
 from orlomo.errors import ConfigError
 
 
 class RayCluster(Live):
-    """A run on a Ray cluster."""
+    """A run on a Ray cluster. This module can be imported without Ray: the modules that need it are loaded to run."""
 
-    failures = (RayError,)
+    facts = ENGINES["ray"]
 
-    def __init__(self, *arguments: Any, options: RayOptions, **more: Any):
-        super().__init__(*arguments, **more)
-        self._options = options
-        self.resume_flags = options.flags
+    @classmethod
+    def check(cls, config: RunConfig) -> RunConfig:
+        """Ray must be installed; devices are not looked for here, since the workers' machines are others."""
+        import_ray()
+        return dataclasses.replace(
+            config, threads=config.threads or max(1, int((config.resources or {}).get("CPU", 1.0)))
+        )
+
+    def __init__(self, setup: Setup):
+        super().__init__(setup)
+        self.failures = (import_ray().exceptions.RayError,)
+        self._options = setup.ray or RayOptions()
+        self.resume_flags = self._options.flags
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A crew of actors; evaluation is in a process of the driver's machine, so that it takes no worker's place."""
+        from orlomo.engines.ray.crew import RayCrew, needed
+
         config, task, params = self.config, self.task, self.server.params
         work, shape = Work.of(config, task), shape_of(task, config.seed, params)
         if params.dtype not in (torch.float16, torch.float32, torch.float64):
@@ -46,12 +57,14 @@ class RayCluster(Live):
         carried = config.method.carries_momentum
         need = Need(workers, needed(config), config.labels or {}, params.nbytes, parcel.nbytes, carried)
         stack.enter_context(connection(self._options, need, self._log))
-        crew = RayCrew(config, ray.put(parcel), shape, self.server.vectors, self._log)
+        crew = RayCrew(config, import_ray().put(parcel), shape, self.server.vectors, self._log)
         device = config.device if torch.cuda.is_available() else "cpu"
         return stack.enter_context(crew), stack.enter_context(EvaluationProcess(Starter(), work, shape, device))
 
     def _pack(self, work: Work) -> Any:
         """The work as bytes. What a user's file defines goes along: the file is not on every machine."""
+        from orlomo.engines.ray.crew import pack
+
         place, _, _ = self.config.task.rpartition(":")
         module = sys.modules.get(Path(place).stem) if place.endswith(".py") else None
         if module is not None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from orlomo.clusters.schedule import DEPARTURES, REPORT, Schedule
 from orlomo.config import RunConfig
-from orlomo.engines.session import Progress, Recorder, Session
+from orlomo.engines.callbacks import Callbacks
+from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.ahead import RoundsAhead
 from orlomo.engines.simulated.pool import Pool, open_pool
@@ -30,7 +31,7 @@ class Execution:
         recorder: Recorder,
         *,
         jobs: int,
-        progress: Progress | None = None,
+        callbacks: Callbacks | None = None,
         evaluates: bool = True,
         resumed: Checkpoint | None = None,
     ):
@@ -38,7 +39,7 @@ class Execution:
         self._jobs = jobs
         self._columns = {name: column.tolist() for name, column in schedule.columns.items()}
         total = int(schedule.reports.sum())
-        self.session = Session(config, task, recorder, total=total, progress=progress, evaluates=evaluates)
+        self.session = Session(config, task, recorder, total=total, callbacks=callbacks, evaluates=evaluates)
         self.server = self.session.server
         self._first_assignments: list[Assignment] = []
         if resumed is not None:
@@ -61,9 +62,12 @@ class Execution:
         if session.events == 0 and not self._first_assignments:
             self._first_assignments = self.server.start()
             session.evaluate_if_due(ahead, 0.0, self.at_end)
+        # Callbacks that act on evaluations must see them at the same event on any number of jobs.
+        keep = self._jobs - 1 if session.callbacks.watch_only else 0
         ahead.offer(self._first_assignments)
         self._first_assignments = []
         try:
+            session.gather(ahead, keep, signals.may_interrupt)
             while not self.at_end:
                 row = {name: values[session.events] for name, values in self._columns.items()}
                 if row["kind"] == REPORT:
@@ -73,19 +77,25 @@ class Execution:
                 else:
                     self._change_membership(row)
                 session.evaluate_if_due(ahead, row["finish"], self.at_end)
-                session.gather(ahead, self._jobs - 1, signals.may_interrupt)
+                session.gather(ahead, keep, signals.may_interrupt)
                 if session.recorder.due:
                     self.save()
+            last = self._columns["finish"][session.events - 1] if session.events else 0.0
+            session.evaluate_if_due(ahead, last, at_end=True)
             session.gather(ahead, 0, signals.may_interrupt)
             signals.obey()
         except signals.Stop as stop:
             self.save()
             raise signals.interrupted(stop) from None
+        except BaseException as error:
+            if error is session.callbacks.error:
+                self.save()
+            raise
 
     @property
     def at_end(self) -> bool:
-        """Whether every event of the schedule has happened."""
-        return self.session.events == len(self.schedule)
+        """Whether every event of the schedule has happened, or a callback has stopped the run."""
+        return self.session.events == len(self.schedule) or self.session.stopping
 
     def _fold(self, row: dict[str, Any], report: Report) -> None:
         assignments = self.session.fold(report)

@@ -10,7 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, Schedule
-from orlomo.engines.session import Progress, checksum
+from orlomo.engines.callbacks import Callbacks, RunHandle
+from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
@@ -40,7 +41,7 @@ class Replay:
         return f"{self.events} events replayed: {what}"
 
 
-def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None) -> Replay:
+def replay(run: Run, task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
     """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
     saved = run.checkpoint
     if saved is None:
@@ -53,15 +54,24 @@ def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None)
         )
     recorder = _Comparison(events, run.metric_columns)
     schedule = trace_of(events, saved.position)
-    execution = Execution(run.config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
+    execution = Execution(run.config, task, schedule, recorder, jobs=jobs, callbacks=callbacks, evaluates=False)
     recorder.execution = execution
     try:
+        callbacks.started(
+            RunHandle(run.folder, run.config, run.config.workers, execution.session.total, callbacks=callbacks)
+        )
         with Signals() as signals:
             execution.run(signals)
     except Interrupted:
         raise
     except OrlomoError as error:
         raise OrlomoError(f"replay of {run.folder}: {error}") from None
+    finally:
+        callbacks.finished(run)
+    if callbacks.stop_reason is not None:
+        raise OrlomoError(
+            f"replay of {run.folder}: stopped, so that there is nothing to compare: {callbacks.stop_reason}"
+        )
     recorded, replayed = checksum(run.params), checksum(execution.server.params)
     parted = recorder.parted_at
     if recorded != replayed and parted is None:
@@ -119,6 +129,9 @@ class _Comparison:
             self.parted_at = row["iteration"]
 
     def metric(self, row: dict[str, Any]) -> None:
+        pass
+
+    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
         pass
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
