@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orlomo.clusters.cluster import Cluster
 from orlomo.clusters.cluster import cluster as cluster_by_name
-from orlomo.config import RunConfig
+from orlomo.config import RunConfig, check_reads_back
 from orlomo.engines import compiling
 from orlomo.engines.callbacks import Callback, Callbacks, RunHandle
 from orlomo.engines.engine import Engine, Setup, job_count
@@ -141,12 +141,13 @@ def start(
     config = engine_class(config.engine).check(config)  # before there is a folder: a mistake leaves nothing behind
     config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")
+    check_reads_back(config)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config, [one.described() for one in measured(made)])
     try:
-        return _execute(Run(folder), made, jobs, ray, tensorboard, listening)
+        return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:
         _forget_if_empty(folder)
         raise
@@ -156,6 +157,7 @@ def resume(
     folder: Path | str,
     *,
     task: Task | None = None,
+    method: Method | None = None,
     workers: int | None = None,
     jobs: int | None = None,
     ray: RayOptions | None = None,
@@ -165,7 +167,9 @@ def resume(
 ) -> Run:
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
-    `workers`: continue with so many, which only engines on real time can.
+    Args:
+        task, method: where the run has one that only Python has.
+        workers: continue with so many, which only engines on real time can.
     """
     listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
@@ -183,28 +187,40 @@ def resume(
     if real:
         lock(run.folder).close()  # not while another process writes to it
         _say_what_is_lost(run, warn)
+    config = run.runnable_config(method)
+    for what in run.changed_code(config):
+        warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
     _say_what_is_measured(run, made, warn)
-    return _execute(run, made, jobs, ray, tensorboard, listening, workers)
+    return _execute(run, config, made, jobs, ray, tensorboard, listening, workers)
 
 
 def replay(
     folder: Path | str,
     *,
     task: Task | None = None,
+    method: Method | None = None,
     jobs: int | None = None,
     callbacks: Sequence[Callback] = (),
     warn: Warn = print,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 
-    Nothing is evaluated: `callbacks` are called with `started`, `event` and `finished` only.
+    A task or method that only Python has must be given. Nothing is evaluated: `callbacks` are called with `started`,
+    `event` and `finished` only.
     """
     listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
+    config = run.runnable_config(method)
+    changed = run.changed_code(config)
+    for what in changed:
+        warn(
+            f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
+        )
     made = _task_of(run, task, warn)
     with on_threads(1):
-        return replaying.replay(run, made, jobs=job_count(jobs), callbacks=listening)
+        result = replaying.replay(run, config, made, jobs=job_count(jobs), callbacks=listening)
+    return dataclasses.replace(result, changed_code=tuple(changed))
 
 
 def load(folder: Path | str) -> Run:
@@ -214,6 +230,7 @@ def load(folder: Path | str) -> Run:
 
 def _execute(
     run: Run,
+    config: RunConfig,
     task: Task,
     jobs: int | None,
     ray: RayOptions | None,
@@ -221,7 +238,7 @@ def _execute(
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    config, saved, kind = run.config, run.checkpoint, engine_class(run.config.engine)
+    saved, kind = run.checkpoint, engine_class(config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)

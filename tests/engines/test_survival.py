@@ -18,7 +18,6 @@ import faulty
 import orlomo
 from orlomo.engines.live import crew
 from orlomo.records import run as run_folder
-from orlomo.records.run import RunRecorder
 from small import small_disk
 from troublemaker import KINDS, make_trouble
 
@@ -233,13 +232,13 @@ def test_a_failing_evaluation_ends_the_run_with_its_traceback(tmp_path: Path) ->
 
 
 def test_a_signal_while_the_last_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = RunRecorder.model
+    write = run_folder.RunRecorder.model
 
     def interrupted(*arguments: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         write(*arguments)
 
-    monkeypatch.setattr(RunRecorder, "model", interrupted)
+    monkeypatch.setattr(run_folder.RunRecorder, "model", interrupted)
     trial = Trial(tmp_path, epochs=10)
     with pytest.raises(orlomo.Interrupted, match="the run was complete, and is saved"):
         trial.train({})

@@ -167,7 +167,7 @@ def write_large(folder: Path, reports: int, workers: int) -> None:
         for t, (k, end, took_it) in enumerate(rows):
             index = max(0, t - workers)
             place = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
-            file.write(f"report,{place},0.01,0.1,{end - took_it},{end},{0.8 * took_it},1.5\n")
+            file.write(f"report,{place},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
     (folder / "metrics.csv").write_text(",".join(METRICS) + "\n")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import orlomo
 from orlomo.records.tables import EVENTS, Columns
 from orlomo.report.charts import drawn as drawn_charts
-from orlomo.report.charts import histogram, newest_groups
+from orlomo.report.charts import histogram
 from orlomo.report.timeline import ABSENT, COMPUTING, LOST, STATES, TRANSFER, WAITING, bars, uses
 from orlomo.report.view import thin, view_of
 from small import classification, settings
@@ -161,7 +161,7 @@ def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
         classification(), settings("orlomo"), workers=4, epochs=20, cluster=cluster, jobs=1, out=tmp_path / "run"
     )
     reported = run.event_columns["kind"] == "report"
-    behind = newest_groups(run.event_columns, 4) - run.event_columns["group"][reported]
+    behind = run.event_columns["behind"][reported]
     ledger = run.config.method.server(classification().initial_params(0), 4, classification().size).ledger
     ledger.start(4)
     expected = []

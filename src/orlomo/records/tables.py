@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.clusters.schedule import COLUMNS, KINDS
+from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
 from orlomo.errors import RunFolderError
 
 Columns = dict[str, NDArray[Any]]
@@ -40,10 +40,10 @@ METRICS: Schema = {
 }
 """The columns of metrics.csv that every run has; those of its metrics come after them."""
 
-DISPENSABLE = ("round", "index", "learning_rate", "real_seconds", "loss")
+DISPENSABLE = ("round", "index", "learning_rate", "real_seconds", "loss", "weight", "local_steps")
 """Columns in which a row may lack its number and still be shown; so may those of metrics."""
 
-ROUNDS = ("report", "drop")
+ROUNDS = (KINDS[REPORT], KINDS[DROP])
 """Kinds of events that are the end of a round; the others are a worker's comings and goings."""
 
 MANY = 1000
@@ -185,7 +185,7 @@ def usable(columns: Columns, schema: Schema) -> NDArray[np.bool_]:
     good = np.ones(rows, dtype=bool)
     events = "kind" in schema
     if events:
-        good = np.isin(columns["kind"], (*KINDS, *ROUNDS))
+        good = np.isin(columns["kind"], KINDS)
     for name, kind in schema.items():
         if kind == "s" or name in DISPENSABLE or (not events and name not in METRICS):
             continue

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.records.tables import Columns
 from orlomo.report.timeline import STATES
 from orlomo.report.view import View, numbers, thin
 
@@ -148,40 +147,15 @@ def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
     return {"left": (np.arange(len(counts)) * width).tolist(), "width": [width] * len(counts), "count": counts.tolist()}
 
 
-def newest_groups(events: Columns, workers: int) -> NDArray[np.int64]:
-    """For each report the newest group when it was folded in: the ledger's rule, by counting alone.
-
-    A group closes when as many vectors as there are workers have been handed out.
-    """
-    present = set(range(workers))
-    group, handed, found = 0, workers, []
-    for kind, worker in zip(events["kind"].tolist(), events["worker"].tolist(), strict=True):
-        if kind in ("crash", "leave"):
-            present.discard(worker)
-            continue
-        if kind == "report":
-            found.append(group)
-        present.add(worker)
-        if handed >= len(present):
-            group, handed = group + 1, 0
-        handed += 1
-    return np.array(found, dtype=np.int64)
-
-
 def _groups(view: View) -> Drawn | str:
     """Into which group each update went, and its weight in the momentum then; or why there is none of that."""
-    method, reports = view.config.method, view.reports
-    if view.damaged:
-        return "Lines of events.csv are missing, and groups are counted."
-    if method.synchronous or not method.keeps_momentum:
-        return f"{method.name} keeps no momentum that reports are sorted into."
-    newest = newest_groups(view.events, view.config.workers)
-    behind = newest - reports["group"]
-    weight = reports["eta"] * float(getattr(method, "momentum", 0.0)) ** behind
+    reports = view.reports
+    if np.isnan(reports["weight"]).all():
+        return f"{view.config.method.name} keeps no momentum that reports are sorted into."
+    newest = reports["group"] + reports["behind"]
     recent = np.flatnonzero(newest > newest[-1] - GROUPS_SHOWN)[-DOTS_SHOWN:]
-    kept = np.union1d(thin(behind), recent)
-    columns = {name: reports[name] for name in ("iteration", "worker", "group")}
-    columns |= {"behind": behind, "delay": reports["delay"], "weight": weight}
+    kept = np.union1d(thin(reports["behind"]), recent)
+    columns = {name: reports[name] for name in ("iteration", "worker", "group", "behind", "delay", "weight")}
     # The first look: the newest groups, with those that came late and so belong to older ones.
     shown = {
         name: [int(columns[name][recent].min()), int(columns[name][recent].max())] for name in ("iteration", "group")

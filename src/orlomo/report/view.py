@@ -27,7 +27,7 @@ POINTS = 1200
 
 @dataclass(frozen=True)
 class View:
-    """What there is to see of a run. Its tables hold whole rows only; `damaged` counts the others of the events."""
+    """What there is to see of a run. Its tables hold whole rows only."""
 
     name: str
     config: RunConfig
@@ -36,7 +36,6 @@ class View:
     measured: tuple[MetricColumn, ...]
     events: Columns
     metrics: Columns
-    damaged: int
     end: float  # until when workers are drawn as absent that never came back
 
     @cached_property
@@ -84,7 +83,7 @@ def view_of(run: Run, name: str, notes: list[str]) -> View:
     metrics, _ = _table(run, "metrics", name, notes) if measured else (empty(metrics_schema(())), 0)
     finish = events["finish"][events["kind"] == "report"]
     end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # real workers never come back
-    view = View(name, run.config, run.state, run.clock, measured, events, metrics, damaged, end)
+    view = View(name, run.config, run.state, run.clock, measured, events, metrics, end)
     if not damaged and view.state != "running":
         _note_missing(view, notes)
     return view

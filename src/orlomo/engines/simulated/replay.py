@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from orlomo.clusters.schedule import COLUMNS, KINDS, Schedule
+from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT, Schedule
+from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, RunHandle
 from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
@@ -30,6 +31,7 @@ class Replay:
     recorded_checksum: str
     replayed_checksum: str
     parted_at: int | None = None
+    changed_code: tuple[str, ...] = ()  # of `task` and `method`, whose file is not what it was
 
     def __str__(self) -> str:
         if self.agrees:
@@ -38,10 +40,15 @@ class Replay:
             what = f"the parameters agree, but the record of iteration {self.parted_at} is not what was computed"
         else:
             what = f"the parameters differ; they part at iteration {self.parted_at}"
-        return f"{self.events} events replayed: {what}"
+        why = (
+            f" (the file of the {' and of the '.join(self.changed_code)} has changed since)"
+            if self.changed_code
+            else ""
+        )
+        return f"{self.events} events replayed: {what}{why}"
 
 
-def replay(run: Run, task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
+def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
     """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
     saved = run.checkpoint
     if saved is None:
@@ -54,12 +61,10 @@ def replay(run: Run, task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
         )
     recorder = _Comparison(events, run.metric_columns)
     schedule = trace_of(events, saved.position)
-    execution = Execution(run.config, task, schedule, recorder, jobs=jobs, callbacks=callbacks, evaluates=False)
+    execution = Execution(config, task, schedule, recorder, jobs=jobs, callbacks=callbacks, evaluates=False)
     recorder.execution = execution
     try:
-        callbacks.started(
-            RunHandle(run.folder, run.config, run.config.workers, execution.session.total, callbacks=callbacks)
-        )
+        callbacks.started(RunHandle(run.folder, config, config.workers, execution.session.total, callbacks=callbacks))
         with Signals() as signals:
             execution.run(signals)
     except Interrupted:
@@ -119,7 +124,7 @@ class _Comparison:
         self.place += 1
         if "loss" not in row or self.parted_at is not None:
             return
-        self.reports += 1
+        self.reports += row["kind"] == REPORT
         known = self.checksums.get(self.reports)
         same_loss = recorded == row["loss"] or (math.isnan(recorded) and math.isnan(row["loss"]))
         assert self.execution is not None
