@@ -25,7 +25,7 @@ def test_train_resume_and_replay(tmp_path: Path) -> None:
     done = run_cli(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # quiet where there is no terminal
-    assert "train loss" in done.stdout
+    assert "training loss" in done.stdout
     again = call_cli(*TRAIN, "--epochs", 1, "--seed", 3, "--out", "runs/a", folder=tmp_path)
     assert (again.returncode, again.stdout) == (2, "")
     assert again.stderr.startswith("orlomo: runs/a holds a run already: `orlomo resume runs/a`")

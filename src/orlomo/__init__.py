@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from orlomo.methods.registry import method
     from orlomo.methods.server import Server
     from orlomo.records.run import Run
+    from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
     from orlomo.tasks.task import Task
     from orlomo.training import load, replay, resume, train
@@ -52,6 +53,7 @@ _MODULES = {
     "methods.registry": ("method",),
     "methods.server": ("Server",),
     "records.run": ("Run",),
+    "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
     "tasks.task": ("Task",),
     "training": ("load", "replay", "resume", "train"),
@@ -73,6 +75,7 @@ __all__ = [
     "LocalOrMoDA",
     "LocalSGD",
     "Method",
+    "Metric",
     "OrLoMo",
     "OrMoDA",
     "OrlomoError",
@@ -85,6 +88,7 @@ __all__ = [
     "Server",
     "Speed",
     "Task",
+    "accuracy",
     "cluster",
     "load",
     "method",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,14 +15,14 @@ from orlomo.errors import ConfigError, Diverged, RunFolderError
 from orlomo.methods.registry import method_class, settings_of
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
-from orlomo.report.plot import accuracy_plot
+from orlomo.report.figures import comparison_figure
 from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
 from orlomo.training import resume, start
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: a row a method, and the files it wrote."""
+    """What `compare` found: one row per method, and the files it wrote."""
 
     rows: list[Row]
     runs: dict[str, list[Run]]
@@ -33,7 +32,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        table = [without_nan(dataclasses.asdict(row)) for row in self.rows]
+        table = [without_nan(row.values()) for row in self.rows]
         return {"folder": str(self.folder), "reference": self.reference, "methods": table}
 
 
@@ -93,14 +92,14 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
     first = next(iter(configs.values()))[0]
     title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
-    result = Comparison(table, runs, reference, folder, accuracy_plot(runs, title, folder))
+    result = Comparison(table, runs, reference, folder, comparison_figure(runs, title, folder))
     text = json.dumps(result.to_json(), indent=1)
     for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
         path = folder / name
         write_atomically(path, lambda temporary, content=content: write_text(temporary, content))  # type: ignore[misc]
         result.files.append(path)
     path = folder / "comparison.csv"
-    write_atomically(path, lambda temporary: write_rows(temporary, table))
+    write_atomically(path, lambda temporary: write_rows(temporary, [row.values() for row in table]))
     result.files.append(path)
     return result
 

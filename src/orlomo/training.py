@@ -25,6 +25,7 @@ from orlomo.methods.method import Method
 from orlomo.methods.registry import method
 from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
+from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
 
@@ -144,7 +145,7 @@ def start(
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else _free_folder(config, made)
-    create_folder(folder, config)
+    create_folder(folder, config, [one.described() for one in measured(made)])
     try:
         return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:
@@ -190,6 +191,7 @@ def resume(
     for what in run.changed_code(config):
         warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
+    _say_what_is_measured(run, made, warn)
     return _execute(run, config, made, jobs, ray, tensorboard, listening, workers)
 
 
@@ -282,6 +284,14 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
         seconds = float(lost["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
         since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
         warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed anew")
+
+
+def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
+    """A run's table has the columns with which it began, whatever the task declares now."""
+    before, now = {one.column for one in run.measured}, {one.column for one in measured(task)}
+    for changed, text in ((now - before, "is new and not recorded"), (before - now, "is no longer measured")):
+        if changed:
+            warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(changed))} {text}")
 
 
 def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Warn | None) -> None:

@@ -394,8 +394,12 @@ def test_a_metric_that_is_not_there_is_named(tmp_path: Path) -> None:
         with pytest.raises(orlomo.OrlomoError, match=f"unknown metric '{metric}': did you mean 'test_accuracy'"):
             train("simulated", tmp_path / type(callback).__name__, callback)
     best = orlomo.KeepBest("test_loss", better="lower")
-    with pytest.raises(orlomo.OrlomoError, match="test_loss is no number in the first evaluation"):
+    with pytest.raises(orlomo.OrlomoError, match="unknown metric 'test_loss'"):
         orlomo.train(classification(test_data=None), workers=2, out=tmp_path / "none", callbacks=[best])
+    nowhere = orlomo.Metric.mean("own", lambda model, batch: math.nan)
+    best = orlomo.KeepBest("test_own", better="lower")
+    with pytest.raises(orlomo.OrlomoError, match="test_own is no number in the first evaluation"):
+        orlomo.train(classification(metrics=[nowhere]), workers=2, out=tmp_path / "nan", callbacks=[best])
 
 
 def test_only_the_evaluation_at_hand_can_be_kept(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_a_users_mistake_comes_out_as_it_is(tmp_path: Path, jobs: int) -> None:
 
 def test_metrics_carry_virtual_and_real_time(tmp_path: Path) -> None:
     run = orlomo.train(classification(), settings("orlomo"), workers=4, epochs=5, out=tmp_path / "run", jobs=1)
-    virtual, real = run.metric_columns["virtual_seconds"], run.metric_columns["real_seconds"]
+    virtual, real = run.metric_columns["seconds"], run.metric_columns["real_seconds"]
     assert virtual[0] == 0
     assert (np.diff(virtual) > 0).all()
     assert (np.diff(real) > 0).all()

@@ -221,13 +221,13 @@ def test_a_worker_killed_by_a_signal_without_a_name(tmp_path: Path) -> None:
 def test_a_failing_evaluation_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
 
-    def correct(model: object, batch: object) -> None:
+    def wrong(model: object, batch: object) -> float:
         raise KeyError("accuracy")
 
-    trial.task = dataclasses.replace(trial.task, correct=correct)
+    trial.task = dataclasses.replace(trial.task, metrics=[orlomo.Metric.mean("own", wrong)])
     with pytest.raises(orlomo.OrlomoError, match="evaluation failed: KeyError: 'accuracy'"):
         trial.train({})
-    assert "in correct\n" in (trial.folder / "log.txt").read_text()
+    assert "in wrong\n" in (trial.folder / "log.txt").read_text()
     assert not faulty.trainers(trial.faults)
 
 

@@ -14,10 +14,11 @@ import pytest
 import orlomo
 from browser import Browser, browser, served
 from orlomo.config import RunConfig
-from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, create_folder
+from orlomo.records.run import create_folder
+from orlomo.records.tables import EVENTS, METRICS
 from orlomo.report import figures
-from orlomo.report.page import page_of, told_of, write_report
-from orlomo.report.plot import new_figure
+from orlomo.report.figures import new_figure
+from orlomo.report.page import page_content, page_of, write_report
 from orlomo.report.timeline import BARS
 from small import classification, settings
 
@@ -40,39 +41,41 @@ def report(runs: list[orlomo.Run], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_everything_is_drawn_and_nothing_is_asked_for(runs: list[orlomo.Run], report: Path, window: Browser) -> None:
     window.open(report.as_uri())
-    told = told_of(runs)["runs"]
-    assert window.run(COUNT_BARS) == len(told[0]["timeline"]["worker"])
+    views = page_content(runs)["runs"]
+    assert window.run(COUNT_BARS) == len(views[0]["charts"]["timeline"]["worker"])
     states = window.run("return document.getElementById('timeline').data.map(trace => trace.name)")
     assert {"computing", "lost work", "absent"} <= set(states)
     assert window.run("return document.querySelectorAll('#delays .bars .point').length") == len(
-        told[0]["delays"]["left"]
+        views[0]["charts"]["delays"]["left"]
     )
-    reports = told[0]["facts"]["reports"]
+    reports = views[0]["facts"]["reports"]
     assert reports == (runs[0].event_columns["kind"] == "report").sum()
     for chart in ("delay", "eta"):
         assert window.run(f"return document.querySelectorAll('#{chart} .scatterlayer .point').length") == reports
     assert window.run("return document.getElementById('groups').data[0].x.length") == reports
-    curves = window.run("return document.getElementById('accuracy').data.map(trace => [trace.name, trace.line.color])")
+    curves = window.run(
+        "return document.getElementById('metric-accuracy').data.map(trace => [trace.name, trace.line.color])"
+    )
     assert curves == [["orlomo", "#D55E00"], ["prsgdm", "#0072B2"], ["local-ormo-da", "#CC79A7"]]
     assert len(window.run("return document.querySelectorAll('#uses tbody tr')")) == 4
     assert "method.name" in window.run("return document.getElementById('differences').textContent")
     assert window.complaints() == []
     assert {address.split(":")[0] for address in window.requests()} <= {"file", "data", "blob"}
-    assert report.stat().st_size - len(json.dumps(told)) < 2_000_000
+    assert report.stat().st_size - len(json.dumps(views)) < 2_000_000
 
 
 def test_another_run_and_another_axis_can_be_chosen(runs: list[orlomo.Run], report: Path, window: Browser) -> None:
     window.open(report.as_uri())
     window.run("const s = document.getElementById('run'); s.value = '1'; s.onchange()")
-    told = told_of(runs)["runs"]
-    assert window.run(COUNT_BARS) == len(told[1]["timeline"]["worker"])
+    views = page_content(runs)["runs"]
+    assert window.run(COUNT_BARS) == len(views[1]["charts"]["timeline"]["worker"])
     assert "waiting" in window.run("return document.getElementById('timeline').data.map(trace => trace.name)")
     assert "keeps no momentum" in window.run("return document.getElementById('groups').textContent")
-    window.run("document.querySelectorAll('[data-for=accuracy] button')[1].click()")
-    shown = window.run("return document.getElementById('accuracy').data[0].x")
-    assert shown == told[0]["curves"]["test_accuracy"]["samples"]
+    window.run("document.getElementById('metric-accuracy').previousElementSibling.children[1].click()")
+    shown = window.run("return document.getElementById('metric-accuracy').data[0].x")
+    assert shown == views[0]["charts"]["metric-accuracy"]["test accuracy"]["samples"]
     window.run("const s = document.getElementById('run'); s.value = '0'; s.onchange()")
-    assert window.run("return document.getElementById('groups').data[0].x.length") == told[0]["facts"]["reports"]
+    assert window.run("return document.getElementById('groups').data[0].x.length") == views[0]["facts"]["reports"]
     assert "keeps no" not in window.run("return document.getElementById('groups').textContent")
     assert window.run("return document.getElementById('groups').offsetHeight") == 320
     assert window.complaints() == []
@@ -122,16 +125,18 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
         window.open(server.address)
         dots = "return document.querySelectorAll('#{} .scatterlayer .point').length"
         assert window.run(dots.format("delay")) == 20
-        assert window.run(dots.format("loss")) == 20  # no evaluation yet: what each report said
-        assert "No evaluation" in window.run("return document.getElementById('accuracy').textContent")
+        assert window.run(dots.format("report_loss")) == 20  # no evaluation yet: what each report said
+        assert "No evaluation" in window.run("return document.getElementById('metric-accuracy').textContent")
         window.run("window.untouched = true; document.querySelector('#config details').open = false")
         with events.open("a") as file:
             file.write("".join(lines[21:31]))
         metrics.write_text(evaluated)
         window.settle(lambda: window.run(dots.format("delay")) == 30)
-        window.settle(lambda: window.run(dots.format("accuracy")) == len(evaluated.splitlines()) - 1)
-        assert "No evaluation" not in window.run("return document.getElementById('accuracy').textContent")
-        heights = window.run("return ['accuracy', 'loss'].map(id => document.getElementById(id).offsetHeight)")
+        window.settle(lambda: window.run(dots.format("metric-accuracy")) == len(evaluated.splitlines()) - 1)
+        assert "No evaluation" not in window.run("return document.getElementById('metric-accuracy').textContent")
+        heights = window.run(
+            "return ['metric-accuracy', 'metric-loss'].map(id => document.getElementById(id).offsetHeight)"
+        )
         assert heights[0] == heights[1] == 320
         assert window.run("return window.untouched && !document.querySelector('#config details').open")
         asked = [address for address in window.requests() if not address.startswith(("data:", "blob:"))]
@@ -149,11 +154,10 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
 
 def write_large(folder: Path, reports: int, workers: int) -> None:
     """A run of so many reports, of rounds of very unequal length."""
-    create_folder(
-        folder, RunConfig(task="digits", method=orlomo.OrLoMo(), cluster=orlomo.Cluster(), workers=workers, epochs=10.0)
-    )
+    config = RunConfig(task="digits", method=orlomo.OrLoMo(), cluster=orlomo.Cluster(), workers=workers, epochs=10.0)
+    create_folder(folder, config, ())
     with (folder / "events.csv").open("w") as file:
-        file.write(",".join(EVENT_NAMES) + "\n")
+        file.write(",".join(EVENTS) + "\n")
         source = np.random.default_rng(0)
         worker = np.arange(reports) % workers
         took = source.exponential(size=(reports // workers, workers))
@@ -163,8 +167,8 @@ def write_large(folder: Path, reports: int, workers: int) -> None:
         for t, (k, end, took_it) in enumerate(rows):
             index = max(0, t - workers)
             place = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
-            file.write(f"report,{place},0.01,0.1,{end - took_it},{end},{0.8 * took_it},1.5\n")
-    (folder / "metrics.csv").write_text(",".join(METRIC_NAMES) + "\n")
+            file.write(f"report,{place},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
+    (folder / "metrics.csv").write_text(",".join(METRICS) + "\n")
 
 
 def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path) -> None:
@@ -181,33 +185,33 @@ def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path)
 
 
 def test_a_name_cannot_break_out_of_the_page(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
-    told = told_of(runs[:1])
-    told["runs"][0]["name"] = told["title"] = "</script><img src=x onerror=alert(1)>"
+    page = page_content(runs[:1])
+    page["runs"][0]["name"] = page["title"] = "</script><img src=x onerror=alert(1)>"
     path = tmp_path / "page.html"
-    told["runs"] *= 2  # so that there is a legend
-    path.write_text(page_of(told))
+    page["runs"] *= 2  # so that there is a legend
+    path.write_text(page_of(page))
     window.open(path.as_uri())
     assert window.run("return document.querySelector('.legend').textContent").startswith("</script><img")
     assert window.run("return document.querySelector('img')") is None
-    assert window.run("return document.getElementById('title').textContent") == told["title"]
+    assert window.run("return document.getElementById('title').textContent") == page["title"]
 
 
 def test_many_runs_of_one_method_can_be_told_apart(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    told = told_of(runs[:1])
-    told["runs"] = [{**told["runs"][0], "name": f"run-number-{number}"} for number in range(12)]
+    page = page_content(runs[:1])
+    page["runs"] = [{**page["runs"][0], "name": f"run-number-{number}"} for number in range(12)]
     path = tmp_path / "page.html"
-    path.write_text(page_of(told), "utf-8")
+    path.write_text(page_of(page), "utf-8")
     with browser(tmp_path, width=390, height=800) as phone:
         phone.open(path.as_uri())
-        lines = phone.run("return document.getElementById('accuracy').data.map(trace => JSON.stringify(trace.line))")
+        lines = phone.run(
+            "return document.getElementById('metric-accuracy').data.map(trace => JSON.stringify(trace.line))"
+        )
         assert len(set(lines)) == 12
         size = "getBoundingClientRect().height"
-        assert phone.run(f"return document.querySelector('#accuracy .nsewdrag').{size}") > 130
-        entries = (
-            "return [...document.querySelectorAll('#accuracy .legend .traces')].map(e => e.getBoundingClientRect())"
-        )
-        assert len(phone.run(entries)) == 12
-        assert phone.run("return document.querySelector('#accuracy .scrollbar').getAttribute('height')") == "0"
+        assert phone.run(f"return document.querySelector('#metric-accuracy .nsewdrag').{size}") > 130
+        entries = "return document.querySelectorAll('#metric-accuracy .legend .traces').length"
+        assert phone.run(entries) == 12
+        assert phone.run("return document.querySelector('#metric-accuracy .scrollbar').getAttribute('height')") == "0"
         assert phone.complaints() == []
 
 
@@ -218,24 +222,25 @@ def test_the_timeline_has_a_row_for_each_worker_there_is(window: Browser, tmp_pa
         classification(), settings("orlomo"), workers=2, epochs=15, cluster=cluster, jobs=1, out=tmp_path / "run"
     )
     path = tmp_path / "report.html"
-    told = write_report([run.folder], path)
+    page = write_report([run.folder], path)
     window.open(path.as_uri())
     labels = window.run("return [...document.querySelectorAll('#timeline .ytick')].map(tick => tick.textContent)")
     assert labels == ["0", "1", "99"]
     assert window.run("return document.getElementById('timeline').layout.yaxis.range[0]") < 3
-    figures.write_figures(told["runs"], tmp_path / "figures")
+    figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
     axes = new_figure(1, 1, (4, 3))[1]
-    figures._timeline(axes, told["runs"][0])
+    [timeline] = [chart for chart in page["charts"] if chart["name"] == "timeline"]
+    figures.draw_timeline(axes, timeline, page["runs"][0])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "99"]
 
 
 def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -> None:
     """Of a row at phone width, as much is in a state's colour as the worker was in that state."""
-    told = told_of(runs[2:])
+    page = page_content(runs[2:])
     count = 300
     begin = np.arange(count, dtype=float).repeat(2)
     begin[1::2] += 0.8  # computing for 0.8, transfer for 0.2
-    told["runs"][0]["timeline"] |= {
+    page["runs"][0]["charts"]["timeline"] |= {
         "worker": [0] * 2 * count,
         "state": [0, 1] * count,
         "begin": begin.tolist(),
@@ -243,7 +248,7 @@ def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -
         "rounds": [1] * 2 * count,
     }
     path = tmp_path / "page.html"
-    path.write_text(page_of(told), "utf-8")
+    path.write_text(page_of(page), "utf-8")
     with browser(tmp_path, width=390, height=800) as phone:
         phone.open(path.as_uri())
         widths = (
@@ -254,15 +259,17 @@ def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -
 
 
 def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
-    told = told_of(runs[:1])
-    curve = told["runs"][0]["curves"]["train_loss"]
-    curve["value"] = [value - 1.0 for value in curve["value"]]
+    page = page_content(runs[:1])
+    curves = page["runs"][0]["charts"]["metric-loss"].values()
+    for curve in curves:
+        curve["value"] = [value - 1.0 for value in curve["value"]]
     path = tmp_path / "page.html"
-    path.write_text(page_of(told), "utf-8")
+    path.write_text(page_of(page), "utf-8")
     window.open(path.as_uri())
-    drawn = "return document.querySelectorAll('#loss .scatterlayer .point').length"
-    assert window.run(drawn) == len(curve["value"])
-    figures.write_figures(told["runs"], tmp_path)
+    drawn = "return document.querySelectorAll('#metric-loss .scatterlayer .point').length"
+    assert window.run(drawn) == sum(len(curve["value"]) for curve in curves)
+    figures.write_figures(page["charts"], page["runs"], tmp_path)
     axes = new_figure(1, 1, (4, 3))[1]
-    figures.draw_curves(axes, told["runs"], "train_loss", "seconds")
+    [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
+    figures.draw_lines(axes, loss, page["runs"], "seconds")
     assert axes.get_yscale() == "linear"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import orlomo
 from orlomo.report import figures
-from orlomo.report.page import told_of, write_report
-from orlomo.report.plot import STATE_HEIGHTS, new_figure
+from orlomo.report.figures import STATE_HEIGHTS, new_figure
+from orlomo.report.page import page_content, write_report
 from orlomo.report.timeline import STATES
 from small import call_cli
 
@@ -28,7 +28,7 @@ def test_runs_that_are_not_whole(runs: list[orlomo.Run], tmp_path: Path) -> None
     assert "metrics.csv is empty" in done.stderr
     assert (tmp_path / "cut.html").is_file()
     assert {path.name for path in (tmp_path / "figures/cut").glob("*.png")} == {
-        f"{name}.png" for name in ("timeline", "delays", "loss", "delay", "eta", "groups")
+        f"{name}.png" for name in ("timeline", "delays", "report_loss", "delay", "eta", "groups")
     }
 
 
@@ -60,13 +60,14 @@ def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Pa
     for name in ("_lr$^$ 名前".encode(), b"no\xfftext", b"no\xfetext", b"loss-seconds"):
         folders.append(Path(os.fsdecode(bytes(tmp_path / "runs") + b"/" + name)))
         shutil.copytree(runs[0].folder, folders[-1])
-    told = write_report(folders, tmp_path / "report.html")
-    paths = figures.write_figures(told["runs"], tmp_path / "figures")
+    page = write_report(folders, tmp_path / "report.html")
+    paths = figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
     assert len(set(paths)) == len(paths) == 2 * (4 + 4 * 5)
     assert all(path.is_file() for path in paths)
     axes = new_figure(1, 1, (4, 3))[1]
-    figures.draw_curves(axes, told["runs"], "train_loss", "seconds")
-    assert len(axes.get_legend().get_texts()) == 4
+    [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
+    figures.draw_lines(axes, loss, page["runs"], "seconds")
+    assert len(axes.get_legend().get_texts()) == 2 * 4  # on training and on test data
 
 
 def test_states_and_methods_differ_without_colour() -> None:
@@ -78,8 +79,8 @@ def test_states_and_methods_differ_without_colour() -> None:
 def test_late_reports_are_in_the_first_view_of_the_groups(tmp_path: Path) -> None:
     cluster = orlomo.Cluster(speeds=(orlomo.Speed(), orlomo.Speed(factor=40.0)))
     run = orlomo.train("quadratic", "orlomo", workers=16, epochs=8, cluster=cluster, jobs=1, out=tmp_path / "run")
-    [told] = told_of([run])["runs"]
-    groups = told["groups"]
+    [shown] = page_content([run])["runs"]
+    groups = shown["charts"]["groups"]
     begin, end = groups["shown"]["iteration"]
     seen = [place for place, iteration in enumerate(groups["iteration"]) if begin <= iteration <= end]
     late = max(seen, key=lambda place: groups["behind"][place])

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import orlomo
-from orlomo.records.columns import Columns
-from orlomo.records.run import EVENT_NAMES
-from orlomo.report.story import histogram, newest_groups, story
-from orlomo.report.thin import thin
+from orlomo.records.tables import EVENTS, Columns
+from orlomo.report.charts import drawn as drawn_charts
+from orlomo.report.charts import histogram
 from orlomo.report.timeline import ABSENT, COMPUTING, LOST, STATES, TRANSFER, WAITING, bars, uses
+from orlomo.report.view import thin, view_of
 from small import classification, settings
 
 
@@ -161,7 +161,7 @@ def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
         classification(), settings("orlomo"), workers=4, epochs=20, cluster=cluster, jobs=1, out=tmp_path / "run"
     )
     reported = run.event_columns["kind"] == "report"
-    behind = newest_groups(run.event_columns, 4) - run.event_columns["group"][reported]
+    behind = run.event_columns["behind"][reported]
     ledger = run.config.method.server(classification().initial_params(0), 4, classification().size).ledger
     ledger.start(4)
     expected = []
@@ -171,9 +171,9 @@ def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
         else:
             (ledger.join if kind in ("join", "return") else ledger.leave)(worker)
     assert behind.tolist() == expected
-    told = story(run, "run", [])
+    _, [shown] = drawn_charts([view_of(run, "run", [])])
     weights = run.event_columns["eta"][reported] * run.config.method.momentum**behind
-    assert told["groups"]["weight"] == pytest.approx(weights, rel=1e-6)
+    assert shown["charts"]["groups"]["weight"] == pytest.approx(weights, rel=1e-6)
     if not faults:  # the paper's formula: ceil(t/K) - ceil(ite/K)
         t, index = run.event_columns["iteration"][reported], run.event_columns["index"][reported]
         assert (behind == np.ceil(t / 4) - np.ceil(index / 4)).all()
@@ -182,12 +182,12 @@ def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
 def test_epochs_are_those_of_the_last_report(tmp_path: Path) -> None:
     """Not of the last evaluation, which may be long ago."""
     run = orlomo.train(classification(), settings("orlomo"), workers=2, epochs=10, jobs=1, out=tmp_path / "run")
-    assert story(run, "run", [])["facts"]["epochs"] == pytest.approx(10)
+    assert view_of(run, "run", []).to_json()["facts"]["epochs"] == pytest.approx(10)
     path = tmp_path / "run" / "metrics.csv"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:4]))  # up to the second epoch
-    assert story(orlomo.load(run.folder), "run", [])["facts"]["epochs"] == pytest.approx(10)
+    assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] == pytest.approx(10)
     path.write_text("".join(lines[:2]))  # that before the first report tells nothing
-    assert story(orlomo.load(run.folder), "run", [])["facts"]["epochs"] is None
-    (tmp_path / "run" / "events.csv").write_text(",".join(EVENT_NAMES) + "\n")
-    assert story(orlomo.load(run.folder), "run", [])["facts"]["epochs"] == 0
+    assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] is None
+    (tmp_path / "run" / "events.csv").write_text(",".join(EVENTS) + "\n")
+    assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] == 0

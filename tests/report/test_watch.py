@@ -52,7 +52,7 @@ def test_it_serves_the_page_and_the_data_on_loopback_only(watch: Watch) -> None:
     status, _, data = ask(watch, "/data", f"localhost:{watch.server_port}")
     assert status == 200
     [told] = json.loads(data)["runs"]
-    assert told["facts"]["reports"] == len(told["delay"]["delay"])
+    assert told["facts"]["reports"] == len(told["charts"]["delay"]["delay"])
     assert told["state"] == "finished"
 
 
@@ -136,7 +136,7 @@ def test_a_large_run_is_not_read_all_the_time(run: orlomo.Run, monkeypatch: pyte
         now[0] += 2.0
         return {"read": now[0]}
 
-    monkeypatch.setattr("orlomo.report.watch.told_of", slowly)
+    monkeypatch.setattr("orlomo.report.watch.page_content", slowly)
     follower, read = Follower(run.folder), set()
     while now[0] < 220:
         (run.folder / "events.csv").touch()

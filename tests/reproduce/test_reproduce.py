@@ -223,7 +223,7 @@ def test_equal_time_is_seed_by_seed(tmp_path: Path) -> None:
     call_cli("reproduce", "./tiny.toml", "--scale", "1/4", "--rows", "uneven", folder=tmp_path)
     lines = {line["method"]: line for line in rows_of(tmp_path / "runs/reproduce/tiny/scale-1-4/table-uneven.csv")}
     ends = [
-        float(orlomo.load(path).metric_columns["virtual_seconds"][-1])
+        float(orlomo.load(path).metric_columns["seconds"][-1])
         for path in tmp_path.glob("runs/reproduce/tiny/scale-1-4/*/orlomo-*")
     ]
     assert len(set(ends)) == 2

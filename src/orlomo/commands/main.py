@@ -263,12 +263,7 @@ def _print_run(run: Any, as_json: bool) -> int:
     if as_json:
         print(json.dumps({**summary.to_json(), "stopped": run.stopped}))
         return 0
-    accuracy = "" if summary.test_accuracy != summary.test_accuracy else f"test accuracy {summary.test_accuracy:.2%}, "
-    simulated = f"virtual time {summary.virtual_seconds:.1f}, " if run.config.clock == "virtual" else ""
-    print(
-        f"{summary.method} on {summary.task}: {accuracy}train loss {summary.train_loss:.4g}, {simulated}"
-        f"mean delay {summary.mean_delay:.1f}, max delay {summary.max_delay}, real time {summary.real_seconds:.1f} s"
-    )
+    print(summary.line())
     if run.stopped is not None:
         print(f"stopped: {run.stopped}")
     print(summary.folder)

@@ -32,14 +32,14 @@ def add(commands: Any) -> None:
 def _report(options: argparse.Namespace) -> int:
     from orlomo.report.page import write_report
 
-    told = write_report(options.folders, options.out)
-    for note in told["notes"]:
+    page = write_report(options.folders, options.out)
+    for note in page["notes"]:
         print(f"orlomo: note: {note}", file=sys.stderr)
     print(options.out)
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
-        for path in write_figures(told["runs"], options.figures):
+        for path in write_figures(page["charts"], page["runs"], options.figures):
             print(path)
     return 0
 

@@ -31,7 +31,7 @@ def call(options: argparse.Namespace) -> int:
     from orlomo.clusters.schedule import COLUMNS, KINDS
     from orlomo.clusters.tracing import trace
     from orlomo.methods.registry import method
-    from orlomo.records.columns import TableWriter
+    from orlomo.records.tables import TableWriter
 
     settings = {} if options.local_steps is None else {"local_steps": options.local_steps}
     events = trace(

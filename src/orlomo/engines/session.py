@@ -146,7 +146,7 @@ class Session:
             "reports": self.reports,
             "samples": ledger.samples,
             "epoch": epoch,
-            "virtual_seconds": seconds,
+            "seconds": seconds,
             "real_seconds": self.elapsed(),
             "learning_rate": ledger.learning_rate(),
             "params_checksum": checksum(params),
@@ -179,7 +179,7 @@ class Session:
             if result is None:
                 return
             self._pending.popleft()
-            full = {**first.row, **result._asdict()}
+            full = {**first.row, **result.values}
             self.recorder.metric(full)
             self.callbacks.evaluation(Evaluated(full, first.params, first.buffers))
             self.callbacks.check()

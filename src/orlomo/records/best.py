@@ -41,10 +41,11 @@ def read_best(folder: Path) -> Best | None:
     return _read(folder / BEST)
 
 
-def load_model(path: Path, build: Callable[[], nn.Module]) -> nn.Module:
+def load_model(path: Path, build: Callable[[], nn.Module] | None) -> nn.Module:
     """What `build` makes, with the parameters and buffers in this file, in evaluation mode."""
     factory = callable(build) and not isinstance(build, nn.Module)
-    require(factory, "build must be a function that makes the module (its class, or a lambda), as Task's model is")
+    require(factory, "build must be a function that makes the module, as Task's model is: run.model(MyModule)")
+    assert build is not None
     module = build()
     try:
         module.load_state_dict(load_file(path))

@@ -1,8 +1,9 @@
 """A run folder: what a run writes, and how to read it back. Every file in it is readable without this package.
 
 config.toml            the resolved configuration
-events.csv             one line an event: who reported when, with what delay and weight (see cluster/schedule.py)
-metrics.csv            one line an evaluation
+events.csv             one row per event: who reported when, with what delay and weight (see clusters/schedule.py)
+metrics.csv            one row per evaluation
+metrics.json           what its metrics are: label, which direction is better, how to show them
 checkpoints/           safetensors + JSON
 best.safetensors       the model of the best evaluation, where a callback keeps it; best.json: its metrics
 model.safetensors      the trained model's state dict, at the end
@@ -11,7 +12,9 @@ model.safetensors      the trained model's state dict, at the end
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -19,7 +22,7 @@ import struct
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +31,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from orlomo import config as configuration
-from orlomo.clusters.schedule import COLUMNS, KINDS
+from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
 from orlomo.methods.method import Method
@@ -37,27 +40,24 @@ from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.best import Best
 from orlomo.records.checkpoint import Checkpoint, write_atomically
-from orlomo.records.columns import Columns, TableWriter, frame, is_cut_off, read_columns
+from orlomo.records.tables import (
+    EVENTS,
+    Columns,
+    MetricColumn,
+    Schema,
+    TableWriter,
+    frame,
+    is_cut_off,
+    metrics_schema,
+    read_table,
+)
 
 try:
     import fcntl
 except ImportError:  # no such locks on this system
     fcntl = None  # type: ignore[assignment]
 
-EVENT_NAMES = (*COLUMNS, "loss")
-METRIC_NAMES = (
-    "iteration",
-    "reports",
-    "samples",
-    "epoch",
-    "virtual_seconds",
-    "real_seconds",
-    "learning_rate",
-    "train_loss",
-    "test_loss",
-    "test_accuracy",
-    "params_checksum",
-)
+MEASURED = "metrics.json"
 DISK_RETRY_SECONDS = 10.0
 """Until what a full disk did not take is tried again."""
 
@@ -137,10 +137,17 @@ class Run:
         reason: str | None = self.checkpoint.values.get("stopped") if self.checkpoint is not None else None
         return reason
 
-    def model(self, build: Callable[[], nn.Module]) -> nn.Module:
+    def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
         """The trained model: what `build` makes, with its parameters and buffers, in evaluation mode.
 
-        `build` is the function that the task has as its `model`.
+        `build` is the function that the task has as its `model`; a run folder holds no code.
+
+        >>> import torch, orlomo
+        >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=torch.randn(32, 4), batch_size=8,
+        ...                    loss=lambda model, batch: model(batch).square().mean())
+        >>> run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=getfixture("tmp_path") / "run")
+        >>> bool((run.model(task.model).weight.flatten() == run.params[:4]).all())
+        True
         """
         path = self.folder / "model.safetensors"
         if not path.is_file():
@@ -178,15 +185,34 @@ class Run:
             raise RunFolderError(f"{self.folder} has no checkpoint yet")
         return self.checkpoint.tensors["server.params"]
 
+    @property
+    def virtual(self) -> bool:
+        """Whether the run's own clock, the `seconds` of its tables, is that of the simulator."""
+        return self.config.clock == "virtual"
+
+    @property
+    def clock(self) -> str:
+        """What the run's `seconds` are, for display."""
+        return "virtual seconds" if self.virtual else "seconds"
+
+    @cached_property
+    def measured(self) -> tuple[MetricColumn, ...]:
+        """What the run's metrics are, in the order in which they are shown; the first is the most important."""
+        return read_measured(self.folder)
+
+    def schema(self, table: str) -> Schema:
+        """The columns of `events` or `metrics` and their types."""
+        return EVENTS if table == "events" else metrics_schema(self.measured)
+
     @cached_property
     def event_columns(self) -> Columns:
         """The trace, numpy arrays by name."""
-        return read_columns(self.folder / "events.csv")
+        return read_table(self.folder / "events.csv", EVENTS)
 
     @cached_property
     def metric_columns(self) -> Columns:
         """The evaluations, numpy arrays by name."""
-        return read_columns(self.folder / "metrics.csv")
+        return read_table(self.folder / "metrics.csv", self.schema("metrics"))
 
     @property
     def metric_rows(self) -> list[dict[str, Any]]:
@@ -230,9 +256,10 @@ class RunRecorder:
         self._full_disk = full_disk
         self._lock = lock(folder)
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
+        columns = metrics_schema(read_measured(folder))
         with writing_to(folder):
-            self._events = TableWriter(folder / "events.csv", EVENT_NAMES, kept["events"])
-            self._metrics = TableWriter(folder / "metrics.csv", METRIC_NAMES, kept["metrics"])
+            self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
+            self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
@@ -296,8 +323,8 @@ class RunRecorder:
         self._lock.close()
 
 
-def create_folder(folder: Path, config: RunConfig) -> None:
-    """Make a new run folder; one that holds a run already is an error."""
+def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColumn]) -> None:
+    """Make a new run folder for a run that measures these; one that holds a run already is an error."""
     if (folder / "config.toml").exists():
         raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
     if folder.exists() and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())):
@@ -305,7 +332,20 @@ def create_folder(folder: Path, config: RunConfig) -> None:
     text = configuration.write(config, format=configuration.FORMAT, code=configuration.code_digests(config))
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
+        write_atomically(folder / MEASURED, lambda path: checkpoints.write_text(path, description + "\n"))
         write_atomically(folder / "config.toml", lambda path: checkpoints.write_text(path, text))
+
+
+def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
+    """The metrics.json of a run."""
+    path = folder / MEASURED
+    try:
+        return tuple(MetricColumn(**one) for one in json.loads(path.read_text("utf-8")))
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically
-from orlomo.records.columns import Columns
 from orlomo.records.run import Run
+from orlomo.records.tables import Columns
 
 
 def export(run: Run, kind: str, place: Path, warn: Callable[[str], None] = print) -> list[Path]:
@@ -59,11 +59,11 @@ def _parquet(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
 
 
 def _tensorboard(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
-    from orlomo.report.tensorboard import SCALARS, TensorBoardWriter, writes_in
+    from orlomo.report.tensorboard import TensorBoardWriter, scalars_of, writes_in
 
     there = f"{place} holds TensorBoard's files already, and TensorBoard would show all of them as one run"
     require(not writes_in(place), f"{there}: choose another folder with -o")
-    missing = {"samples", "reports", *SCALARS} - set(tables.get("metrics", {}))
+    missing = {"samples", "reports", *scalars_of(run.schema("metrics"))} - set(tables.get("metrics", {}))
     require(
         not missing, f"{run.folder}/metrics.csv has no {', '.join(sorted(missing))}: TensorBoard has nothing to show"
     )

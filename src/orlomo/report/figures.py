@@ -1,23 +1,38 @@
-"""The charts of the report page as PNG and SVG files."""
+"""The charts of charts.py as PNG and SVG files, drawn by matplotlib; one colour per method everywhere."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from orlomo.report.plot import STATE_COLOURS, STATE_HEIGHTS, colour_of, figure_files, new_figure
+from orlomo.records.run import Run
+from orlomo.records.tables import MetricColumn, headline
+
+COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
+    "orlomo": "#D55E00",
+    "prsgdm": "#0072B2",
+    "al-sgd": "#009E73",
+    "local-ormo-da": "#CC79A7",
+    "ormo-da": "#E69F00",
+    "asgd": "#56B4E9",
+    "local-sgd": "#000000",
+    "msgd": "#999999",
+}
+OTHER = "#7f7f7f"
+STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
+"""In a timeline; computing has the method's own, and absent only the outline."""
+
+STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
+"""In a timeline: no eye needs colours to tell them apart."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
-LABELS = {
-    "test_accuracy": "test accuracy (%)",
-    "train_loss": "training loss",
-    "loss": "loss of each report",
-    "delay": "delay",
-    "eta": "η",
-}
+GRID = 400
+"""Points at which the mean of several runs is drawn."""
 
 FEW = 100
 """Bars of a row that are drawn apart from one another."""
@@ -25,81 +40,108 @@ FEW = 100
 LABELLED = 40
 """Rows of a timeline that have room for a label."""
 
-Story = dict[str, Any]
+Spec = dict[str, Any]
+"""A chart's declaration, as `Chart.to_json` gives it."""
+
+RunView = dict[str, Any]
+"""A run's view with its charts (see `charts.drawn`)."""
 
 
-def write_figures(stories: list[Story], place: Path) -> list[Path]:
-    """All charts of these runs (see story.py): the curves together, the others in a folder a run."""
-    place.mkdir(parents=True, exist_ok=True)
+def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
+    """All charts of these runs: the curves together, the others in one folder per run."""
+    folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, column in (("accuracy", "test_accuracy"), ("loss", "train_loss")):
-        for against in ("seconds", "samples"):
-            if any(column in story["curves"] for story in stories):
-                figure, axes = new_figure(1, 1, (7, 4.2))
-                draw_curves(axes, stories, column, against)
-                paths += figure_files(figure, place / f"{name}-{against}")
-    charts: dict[str, Callable[[Any, Story], None]] = {
-        "timeline": _timeline,
-        "delays": draw_delays,
-        "loss": lambda axes, story: draw_dots(axes, story, "loss"),
-        "delay": lambda axes, story: draw_dots(axes, story, "delay"),
-        "eta": lambda axes, story: draw_dots(axes, story, "eta"),
-        "groups": _groups,
-    }
-    for story in stories:
-        left_out = {"loss"} if "train_loss" in story["curves"] else set()
-        left_out |= {"groups"} if isinstance(story["groups"], str) else set()
-        (place / story["name"]).mkdir(parents=True, exist_ok=True)
-        for name, draw in charts.items():
-            if story["facts"]["reports"] and name not in left_out:
-                tall = 1.5 + 0.22 * len(story["uses"]) if name == "timeline" else 4.2
+    for spec in charts:
+        if spec["kind"] == "lines":
+            for against in ("seconds", "samples"):
+                if has_curves(spec, runs):
+                    figure, axes = new_figure(1, 1, (7, 4.2))
+                    draw_lines(axes, spec, runs, against)
+                    paths += figure_files(figure, folder / f"{spec['name'].removeprefix('metric-')}-{against}")
+    for run in runs:
+        (folder / run["name"]).mkdir(parents=True, exist_ok=True)
+        for spec in charts:
+            if spec["kind"] != "lines" and isinstance(run["charts"].get(spec["name"]), dict):
+                tall = 1.5 + 0.22 * len(run["uses"]) if spec["kind"] == "timeline" else 4.2
                 figure, axes = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
-                draw(axes, story)
-                axes.set_title(f"{story['name']}: {story['method']}", fontsize=10, parse_math=False)
-                paths += figure_files(figure, place / story["name"] / name)
+                DRAWN[spec["kind"]](axes, spec, run)
+                axes.set_title(f"{run['name']}: {run['method']}", fontsize=10, parse_math=False)
+                paths += figure_files(figure, folder / run["name"] / spec["name"])
     return paths
 
 
-def draw_curves(axes: Any, stories: list[Story], column: str, against: str) -> None:
-    """Accuracy or loss of runs against `seconds`, `samples` or `epoch`; a legend where there is more than one."""
-    scale = 100.0 if column == "test_accuracy" else 1.0
+def has_curves(spec: Spec, runs: list[RunView]) -> bool:
+    """Whether any of the runs has values of this metric."""
+    return any(isinstance(run["charts"].get(spec["name"]), dict) for run in runs)
+
+
+def draw_lines(axes: Any, spec: Spec, runs: list[RunView], against: str) -> None:
+    """A metric of runs against `seconds`, `samples` or `epoch`; a legend where there is more than one curve."""
     seen: dict[str, int] = {}
-    for story in stories:
-        if (curve := story["curves"].get(column)) is None:
-            continue
-        number = seen[story["method"]] = seen.get(story["method"], -1) + 1
-        values = scale * np.array(curve["value"], dtype=float)
-        style: dict[str, Any] = {"color": colour_of(story["method"]), "linestyle": DASHES[number % len(DASHES)]}
-        style |= {"linewidth": 1.6 + number // len(DASHES), "marker": "" if len(values) > 1 else "o"}
-        label = story["name"].replace("$", r"\$")
-        axes.plot(curve[against], values, label=f" {label}" if label.startswith("_") else label, **style)
-    if column != "test_accuracy":
+    drawn = [run for run in runs if isinstance(run["charts"].get(spec["name"]), dict)]
+    for run in drawn:
+        curves = run["charts"][spec["name"]]
+        for label, curve in curves.items():
+            number = seen[run["method"]] = seen.get(run["method"], -1) + 1
+            values = np.array(curve["value"], dtype=float)
+            style: dict[str, Any] = {"color": colour_of(run["method"]), "linestyle": DASHES[number % len(DASHES)]}
+            style |= {"linewidth": 1.6 + number // len(DASHES), "marker": "" if len(values) > 1 else "o"}
+            text = label if len(drawn) == 1 else run["name"] + f", {label}" * (len(curves) > 1)
+            text = text.replace("$", r"\$")
+            axes.plot(curve[against], values, label=f" {text}" if text.startswith("_") else text, **style)
+    if spec["log"]:
         _logarithmic(axes)
-    clocks = {story["clock"] for story in stories}
+    clocks = {run["clock"] for run in drawn}
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
-    axes.set(xlabel=clock if against == "seconds" else against, ylabel=LABELS[column])
+    axes.set(xlabel=clock if against == "seconds" else against, ylabel=spec["y_label"])
     axes.grid(alpha=0.25)
-    if len(stories) > 1:
+    if sum(seen.values()) + len(seen) > 1:
         axes.legend(frameon=False)
 
 
-def draw_delays(axes: Any, story: Story) -> None:
-    """How often there was which delay."""
-    counted = {name: np.array(column, dtype=float) for name, column in story["delays"].items()}
-    middle = counted["left"] + (counted["width"] - 1) / 2
-    axes.bar(middle, counted["count"], counted["width"], color=colour_of(story["method"]))
-    axes.set(xlabel="delay (reports)", ylabel="reports")
+def draw_bars(axes: Any, spec: Spec, run: RunView) -> None:
+    """Bars beside one another: from `x`, each `width` whole numbers wide."""
+    bars = {name: np.array(column, dtype=float) for name, column in run["charts"][spec["name"]].items()}
+    middle = bars[spec["x"]] + (bars["width"] - 1) / 2
+    axes.bar(middle, bars[spec["y"]], bars["width"], color=colour_of(run["method"]))
+    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=spec["y_label"])
     axes.grid(alpha=0.25, axis="y")
 
 
-def _timeline(axes: Any, story: Story) -> None:
-    bars = {name: np.array(column) for name, column in story["timeline"].items()}
+def draw_dots(axes: Any, spec: Spec, run: RunView) -> None:
+    """One dot per row, coloured where the chart has a column for that."""
+    columns = run["charts"][spec["name"]]
+    x, y = (np.array(columns[spec[axis]], dtype=float) for axis in ("x", "y"))
+    shown = columns.get("shown", {})  # the first look; what lies beyond it is not in the picture
+    kept = np.ones(len(x), dtype=bool)
+    if spec["x"] in shown:
+        kept = (x >= shown[spec["x"]][0]) & (x <= shown[spec["x"]][1])
+    if spec["colour"]:
+        coloured = axes.scatter(x[kept], y[kept], c=np.array(columns[spec["colour"]])[kept], cmap="cividis_r")
+        axes.figure.colorbar(coloured, label=spec["colour"])
+    else:
+        axes.plot(x[kept], y[kept], ".", markersize=3, alpha=0.6, color=colour_of(run["method"]))
+    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=spec["y_label"])
+    if shown:
+        (left, right), (low, high) = shown[spec["x"]], shown[spec["y"]]
+        axes.set(xlim=(left - 1, right + 1), ylim=(low - 0.7, high + 0.7))
+    elif spec["log"]:
+        _logarithmic(axes)
+    else:
+        axes.set_ylim(0, None)
+    axes.grid(alpha=0.25)
+
+
+def draw_timeline(axes: Any, spec: Spec, run: RunView) -> None:
+    """One row per worker, one bar per stretch of time."""
+    columns = run["charts"][spec["name"]]
+    bars = {name: np.array(column) for name, column in columns.items()}
     workers, rows = np.unique(bars["worker"], return_inverse=True)
     edge = 0.3 if len(rows) < FEW * len(workers) else 0.0  # between rounds
-    for code, state in enumerate(story["timeline"]["states"]):
+    for code, state in enumerate(columns["states"]):
         own = bars["state"] == code
         if own.any():
-            colour = STATE_COLOURS.get(state, colour_of(story["method"]))
+            colour = STATE_COLOURS.get(state, colour_of(run["method"]))
             more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge, "snap": False}
             if state in ("lost work", "absent"):
                 hatch = {"lost work": "////", "absent": "xxx"}[state]
@@ -109,21 +151,15 @@ def _timeline(axes: Any, story: Story) -> None:
     axes.invert_yaxis()
     labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED))
     axes.set_yticks(labelled, workers[labelled])
-    axes.set(xlabel=story["clock"], ylabel="worker")
+    axes.set(xlabel=run["clock"], ylabel=spec["y_label"])
     axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
 
 
-def draw_dots(axes: Any, story: Story, column: str) -> None:
-    """A dot a report: its `delay`, `eta` or `loss` against time."""
-    dots = story[column]
-    values = np.array(dots[column], dtype=float)
-    axes.plot(dots["finish"], values, ".", markersize=3, alpha=0.6, color=colour_of(story["method"]))
-    axes.set(xlabel=story["clock"], ylabel=LABELS[column])
-    if column == "loss":
-        _logarithmic(axes)
-    else:
-        axes.set_ylim(0, None)
-    axes.grid(alpha=0.25)
+DRAWN: dict[str, Callable[[Any, Spec, RunView], None]] = {
+    "bars": draw_bars,
+    "dots": draw_dots,
+    "timeline": draw_timeline,
+}
 
 
 def _logarithmic(axes: Any) -> None:
@@ -133,12 +169,72 @@ def _logarithmic(axes: Any) -> None:
         axes.set_yscale("log")
 
 
-def _groups(axes: Any, story: Story) -> None:
-    groups = {name: np.array(column) for name, column in story["groups"].items() if name != "shown"}
-    begin, end = story["groups"]["shown"]["iteration"]
-    lowest, highest = story["groups"]["shown"]["group"]
-    own = (groups["iteration"] >= begin) & (groups["iteration"] <= end)
-    drawn = axes.scatter(groups["iteration"][own], groups["group"][own], c=groups["weight"][own], cmap="cividis_r")
-    axes.set(xlabel="iteration", ylabel="group", xlim=(begin - 1, end + 1), ylim=(lowest - 0.7, highest + 0.7))
-    axes.figure.colorbar(drawn, label="weight in the momentum")
+def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> list[Path]:
+    """The most important metric against time: the mean over the seeds, and the range from the worst to the best.
+
+    Writes a PNG and an SVG file.
+    """
+    first = next((run for group in runs.values() for run in group), None)
+    if first is None:
+        return []
+    one = headline(first.measured, first.metric_columns)
+    figure, axes = new_figure(1, 1, (7, 4.2))
+    draw_means(axes, runs, one, "seconds")
+    if one.log:
+        _logarithmic(axes)
+    step = first.config.cluster.step_seconds
+    unit = f" (a local step of a fast worker takes {step:g})" if first.virtual else ""
+    axes.set(xlabel=first.clock + unit, ylabel=one.label + one.unit, title=title)
+    axes.legend(frameon=False)
+    return figure_files(figure, folder / one.metric)
+
+
+def draw_means(axes: Any, runs: dict[str, list[Run]], one: MetricColumn, against: str) -> None:
+    """One curve per method: the mean over its runs and their range, with a dot at the end."""
+    for name, group in runs.items():
+        if not group:
+            continue
+        grid, curves = _curves(group, one, against)
+        colour = colour_of(name)
+        axes.plot(grid, curves.mean(axis=0), label=name, color=colour, linewidth=1.8)
+        axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        axes.plot(grid[-1], curves[:, -1].mean(), "o", color=colour, markersize=5)
     axes.grid(alpha=0.25)
+
+
+def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The runs' curves on one grid, up to where the shortest ends."""
+    end = min(float(run.metric_columns[against][-1]) for run in group)
+    grid = np.linspace(0.0, end, GRID)
+    tables = [run.metric_columns for run in group]
+    return grid, np.stack([np.interp(grid, table[against], one.scale * table[one.column]) for table in tables])
+
+
+def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Any, Any]:
+    """A figure and its panels."""
+    from matplotlib.figure import Figure  # slow to import; and not pyplot, which is the user's own
+
+    figure = Figure(figsize=inches, layout="constrained")
+    return figure, figure.subplots(rows, columns)
+
+
+def figure_files(figure: Any, path: Path) -> list[Path]:
+    """Write a figure as PNG and SVG; `path` is without an ending."""
+    paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "svg")]
+    for one in paths:
+        save_figure(figure, one, one.suffix[1:])
+    return paths
+
+
+def save_figure(figure: Any, path: Any, kind: str) -> None:
+    """Write a figure to a file, or to something like one; the same plot gives the same bytes."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name in other letters: boxes in its place
+        figure.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+
+
+def colour_of(method: str) -> str:
+    """A method's colour; grey for one that is not ours."""
+    return COLOURS.get(method, OTHER)

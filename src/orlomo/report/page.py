@@ -12,8 +12,9 @@ from orlomo import __version__, config
 from orlomo.errors import OrlomoError, RunFolderError, require
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
-from orlomo.report.plot import COLOURS, OTHER, STATE_COLOURS, STATE_HEIGHTS
-from orlomo.report.story import differences, story
+from orlomo.report.charts import drawn
+from orlomo.report.figures import COLOURS, OTHER, STATE_COLOURS, STATE_HEIGHTS
+from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
 
@@ -31,33 +32,41 @@ def write_report(folders: Sequence[Path], path: Path) -> dict[str, Any]:
     if not runs:
         raise RunFolderError(f"there is no run among these {len(folders)} folders: {notes[0]}")
     require(not path.is_dir(), f"{path} is a folder: give the page a file's name with -o")
-    told = told_of(runs, notes)
+    content = page_content(runs, notes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda temporary: write_text(temporary, page_of(told)))
-    return told
+    write_atomically(path, lambda temporary: write_text(temporary, page_of(content)))
+    return content
 
 
-def told_of(runs: Sequence[Run], notes: Sequence[str] = ()) -> dict[str, Any]:
+def page_content(runs: Sequence[Run], notes: Sequence[str] = ()) -> dict[str, Any]:
     """What the page draws, with these notes and what could not be shown."""
     notes = list(notes)
     names = _names([run.folder for run in runs])
-    stories = [story(run, name, notes) for run, name in zip(runs, names, strict=True)]
+    charts, views = drawn([view_of(run, name, notes) for run, name in zip(runs, names, strict=True)])
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]
     colours = {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS}
-    return {"title": title, "notes": notes, "colours": colours, "runs": stories, "differences": differences(tables)}
+    different = differences(tables)
+    return {
+        "title": title,
+        "notes": notes,
+        "colours": colours,
+        "charts": charts,
+        "runs": views,
+        "differences": different,
+    }
 
 
-def page_of(told: dict[str, Any], connect: str = "'none'") -> str:
+def page_of(content: dict[str, Any], connect: str = "'none'") -> str:
     """The page's text; `connect` is what it may ask for while it is open."""
     parts = {
-        "title": html.escape(str(told.get("title", "orlomo"))),
+        "title": html.escape(str(content.get("title", "orlomo"))),
         "version": __version__,
         "connect": connect,
         "style": (WEB / "page.css").read_text("utf-8"),
         "plotly": (WEB / "plotly-basic.min.js").read_text("utf-8"),
-        "data": json.dumps(told, allow_nan=False).replace("<", "\\u003c"),  # nothing in it ends the script
+        "data": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),  # nothing in it ends the script
         "script": (WEB / "page.js").read_text("utf-8"),
     }
     before, *rest = (WEB / "page.html").read_text("utf-8").split("{{")

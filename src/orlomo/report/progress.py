@@ -12,7 +12,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Column
 
 from orlomo.engines.callbacks import Callback, RunHandle
-from orlomo.records.run import Run
+from orlomo.records.run import Run, read_measured
+from orlomo.records.tables import headline
 from orlomo.report.screen import LINE_SECONDS, Screen
 from orlomo.report.tally import Tally
 
@@ -46,7 +47,7 @@ class TerminalProgress(Screen, Callback):
 
     def _reset(self, description: str) -> None:
         self._description = description
-        self._loss = self._accuracy = math.nan
+        self._loss, self._evaluated = math.nan, ""
         self._tally = Tally()
         self._next_update = 0.0
         self._first: tuple[float, int, int] | None = None  # moment, reports and samples of this sitting's first report
@@ -57,7 +58,7 @@ class TerminalProgress(Screen, Callback):
         self._reset(f"{run.config.method.name} seed {run.config.seed}" if self._runs > 1 else "training")
         self._bar.reset(self._current, description=self._description, total=None, facts="")
         kept = run.kept.event_columns if run.kept is not None and self._is_screen else None
-        self._tally, self._total = Tally.begin(run.workers, kept), run.total
+        self._tally, self._total, self._folder = Tally.begin(run.workers, kept), run.total, run.folder
 
     def event(self, row: dict[str, Any]) -> None:
         """A row of the trace: a report, or a worker that comes or goes."""
@@ -86,12 +87,11 @@ class TerminalProgress(Screen, Callback):
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """An evaluation has come in."""
-        self._accuracy = row["test_accuracy"]
+        one = headline(read_measured(self._folder), row)
+        self._evaluated = f"  {one.label} {one.text(row[one.column])}"
 
     def _facts(self, now: float) -> str:
-        facts = f"loss {self._loss:.3g}"
-        if not math.isnan(self._accuracy):
-            facts += f"  accuracy {self._accuracy:.1%}"
+        facts = f"loss {self._loss:.3g}{self._evaluated}"
         if self._first is not None and now > self._first[0] and self._tally.samples > self._first[2]:
             facts += f"  {(self._tally.samples - self._first[2]) / (now - self._first[0]):,.0f} samples/s"
         return facts

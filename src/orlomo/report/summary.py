@@ -14,11 +14,15 @@ from rich import box
 from rich.table import Table
 
 from orlomo.records.run import Run
+from orlomo.records.tables import MetricColumn, first_of_each
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The end of a run. NaN where there is nothing to say."""
+    """The end of a run. NaN where there is nothing to say.
+
+    `metrics` are those of the last evaluation, by column; `seconds` are of the run's own clock.
+    """
 
     folder: str
     task: str
@@ -27,9 +31,10 @@ class Summary:
     finished: bool
     reports: int
     epochs: float
-    test_accuracy: float
-    train_loss: float
-    virtual_seconds: float
+    measured: tuple[MetricColumn, ...]
+    metrics: dict[str, float]
+    clock: str
+    seconds: float
     real_seconds: float
     mean_delay: float
     max_delay: int
@@ -37,17 +42,25 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; NaN becomes None."""
-        return without_nan(asdict(self))
+        return without_nan(_flat(self))
+
+    def line(self) -> str:
+        """For display: one value per metric."""
+        values = [(one, self.metrics[one.column]) for one in first_of_each(self.measured)]
+        parts = [f"{one.label} {one.text(value)}" for one, value in values if not math.isnan(value)]
+        parts += [f"{self.clock} {self.seconds:.1f}"] if self.clock.startswith("virtual") else []
+        parts += [f"mean delay {self.mean_delay:.1f}", f"max delay {self.max_delay}"]
+        return f"{self.method} on {self.task}: {', '.join(parts)}, real time {self.real_seconds:.1f} s"
 
 
 def summarise(run: Run) -> Summary:
     """The last evaluation of a run and its delays."""
     metrics, events = run.metric_columns, run.event_columns
-    delays = events["delay"][events["kind"] == "report"] if len(events["kind"]) else np.zeros(0)
+    delays = events["delay"][events["kind"] == "report"]
     checkpoint = run.checkpoint
 
-    def last(name: str) -> Any:
-        return metrics[name][-1].item() if len(metrics["iteration"]) else math.nan
+    def last(name: str) -> float:
+        return float(metrics[name][-1]) if len(metrics["iteration"]) else math.nan
 
     return Summary(
         folder=str(run.folder),
@@ -56,11 +69,12 @@ def summarise(run: Run) -> Summary:
         seed=run.config.seed,
         finished=run.finished,
         reports=len(delays),
-        epochs=float(last("epoch")),
-        test_accuracy=float(last("test_accuracy")),
-        train_loss=float(last("train_loss")),
-        virtual_seconds=float(last("virtual_seconds")),
-        real_seconds=float(last("real_seconds")),
+        epochs=last("epoch"),
+        measured=run.measured,
+        metrics={one.column: last(one.column) for one in run.measured},
+        clock=run.clock,
+        seconds=last("seconds"),
+        real_seconds=last("real_seconds"),
         mean_delay=float(delays.mean()) if len(delays) else math.nan,
         max_delay=int(delays.max()) if len(delays) else 0,
         params_checksum=checkpoint.values["params_checksum"] if checkpoint else "",
@@ -69,74 +83,103 @@ def summarise(run: Run) -> Summary:
 
 @dataclass(frozen=True)
 class Row:
-    """One method over its seeds: means, and the spread (sample standard deviation) of the accuracy."""
+    """One method over its seeds: means, and for metrics the spread (sample standard deviation), by column."""
 
     method: str
     runs: int
     diverged: int
-    accuracy: float
-    accuracy_spread: float
-    train_loss: float
-    virtual_seconds: float
+    measured: tuple[MetricColumn, ...]
+    metrics: dict[str, float]
+    spreads: dict[str, float]
+    seconds: float
     speed_up: float
     mean_delay: float
     max_delay: int
 
+    def values(self) -> dict[str, Any]:
+        """One value per column of a file."""
+        return _flat(self)
+
+
+def _flat(row: Summary | Row) -> dict[str, Any]:
+    """A dataclass's fields, each metric (and its spread) in its own."""
+    found: dict[str, Any] = {}
+    for name, value in vars(row).items():
+        if name == "metrics":
+            found |= value
+        elif name == "spreads":
+            found |= {f"{column}_spread": spread for column, spread in value.items()}
+        elif name != "measured":
+            found[name] = value
+    return found
+
 
 def rows(results: dict[str, list[Summary | None]], reference: str | None) -> list[Row]:
-    """A row a method; None stands for a run that diverged.
+    """One row per method; None stands for a run that diverged.
 
-    A speed-up is a ratio of epochs per virtual second: a synchronous run ends on a full barrier, and so may take a
-    few more samples than an asynchronous one.
+    A speed-up is a ratio of epochs per second of the runs' clock: a synchronous run ends on a full barrier, and so may
+    take a few more samples than an asynchronous one.
     """
-    base = _pace(results[reference]) if reference else math.nan
+    finished = {name: [one for one in summaries if one is not None] for name, summaries in results.items()}
+    measured = next((one.measured for done in finished.values() for one in done), ())
+    base = _pace(finished[reference]) if reference else math.nan
     table = []
-    for name, summaries in results.items():
-        done = [summary for summary in summaries if summary is not None]
-        accuracies = [summary.test_accuracy for summary in done]
+    for name, done in finished.items():
+        values = {one.column: [summary.metrics[one.column] for summary in done] for one in measured}
         table.append(
             Row(
                 method=name,
-                runs=len(summaries),
-                diverged=len(summaries) - len(done),
-                accuracy=_mean(summaries, "test_accuracy"),
-                accuracy_spread=float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else math.nan,
-                train_loss=_mean(summaries, "train_loss"),
-                virtual_seconds=_mean(summaries, "virtual_seconds"),
-                speed_up=_pace(summaries) / base,
-                mean_delay=_mean(summaries, "mean_delay"),
+                runs=len(results[name]),
+                diverged=len(results[name]) - len(done),
+                measured=measured,
+                metrics={column: _mean(own) for column, own in values.items()},
+                spreads={
+                    column: float(np.std(own, ddof=1)) if len(own) > 1 else math.nan for column, own in values.items()
+                },
+                seconds=_mean([summary.seconds for summary in done]),
+                speed_up=_pace(done) / base,
+                mean_delay=_mean([summary.mean_delay for summary in done]),
                 max_delay=max((summary.max_delay for summary in done), default=0),
             )
         )
     return table
 
 
-def _pace(summaries: list[Summary | None]) -> float:
-    return _mean(summaries, "epochs") / _mean(summaries, "virtual_seconds")
+def _pace(done: list[Summary]) -> float:
+    return _mean([one.epochs for one in done]) / _mean([one.seconds for one in done])
 
 
-def _mean(summaries: list[Summary | None], name: str) -> float:
-    values = [getattr(summary, name) for summary in summaries if summary is not None]
+def _mean(values: list[float]) -> float:
     return float(np.mean(values)) if values else math.nan
 
-
-HEADINGS = ("method", "test accuracy", "loss", "time", "speed-up", "mean delay", "max delay")
 
 CAPTION = "time: {kind}, to the end of the run; speed-up: {kind} time for the same number of samples"
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """A row as text, one cell a heading."""
-    accuracy = _text(row.accuracy, ".2%")
-    if not math.isnan(row.accuracy_spread):
-        accuracy += f" ± {100 * row.accuracy_spread:.2f}"
+def shown_metrics(table: list[Row]) -> list[MetricColumn]:
+    """One column per metric that has values."""
+    every = first_of_each(table[0].measured)
+    return [one for one in every if not all(math.isnan(row.metrics[one.column]) for row in table)]
+
+
+def headings(table: list[Row]) -> tuple[str, ...]:
+    """Of the table's columns."""
+    labels = [one.label for one in shown_metrics(table)]
+    return ("method", *(labels or ["result"]), "time", "speed-up", "mean delay", "max delay")
+
+
+def cells(row: Row, shown: list[MetricColumn]) -> tuple[str, ...]:
+    """A row as text, one cell per heading."""
+    metrics = [one.text(row.metrics[one.column]) for one in shown] or ["-"]
+    spread = row.spreads[shown[0].column] if shown else math.nan
+    if not math.isnan(spread):
+        metrics[0] += f" ± {shown[0].text(spread).removesuffix('%')}"
     if row.diverged:
-        accuracy = f"{row.diverged} of {row.runs} diverged" + (f"; {accuracy}" if row.diverged < row.runs else "")
+        metrics[0] = f"{row.diverged} of {row.runs} diverged" + (f"; {metrics[0]}" if row.diverged < row.runs else "")
     return (
         row.method,
-        accuracy,
-        _text(row.train_loss, ".4f"),
-        _text(row.virtual_seconds, ".0f"),
+        *metrics,
+        _text(row.seconds, ".0f"),
         _text(row.speed_up, ".2f", "x"),
         _text(row.mean_delay, ".1f"),
         "-" if row.diverged == row.runs else str(row.max_delay),
@@ -153,26 +196,27 @@ def terminal_table(table: list[Row], title: str, kind: str = "virtual") -> Table
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    for heading in HEADINGS:
+    for heading in headings(table):
         drawn.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     for row in table:
-        drawn.add_row(*cells(row))
+        drawn.add_row(*cells(row, shown_metrics(table)))
     return drawn
 
 
 def markdown_table(table: list[Row]) -> str:
     """The table for a document."""
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---|" + "---:|" * (len(HEADINGS) - 1)]
-    lines += ["| " + " | ".join(cells(row)) + " |" for row in table]
+    names, shown = headings(table), shown_metrics(table)
+    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
+    lines += ["| " + " | ".join(cells(row, shown)) + " |" for row in table]
     return "\n".join(lines) + "\n"
 
 
-def write_rows(path: Path, rows: Sequence[Any]) -> None:
-    """Dataclasses of one kind as a CSV file."""
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows of one kind as a CSV file."""
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(columns_of(rows[0])))
+        writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(columns_of(row) for row in rows)
+        writer.writerows(rows)
 
 
 def columns_of(row: Any) -> dict[str, Any]:

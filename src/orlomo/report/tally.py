@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from orlomo.records.columns import Columns
+from orlomo.records.tables import ROUNDS, Columns
 
 SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples", "reports", "loss")
 """Of a row of the trace, what is shown."""
@@ -58,7 +58,7 @@ class Tally:
     def event(self, row: dict[str, Any]) -> None:
         """One row of the trace (see `Callback.event`)."""
         worker = self.workers.setdefault(row["worker"], Worker())
-        if row["kind"] != "report":
+        if row["kind"] not in ROUNDS:
             worker.state = {"crash": "lost", "leave": "left"}.get(row["kind"], "at work")
             worker.finish = None
             return

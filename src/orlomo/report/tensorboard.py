@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError
 from orlomo.records.run import Run
+from orlomo.records.tables import METRICS
 
-SCALARS = ("test_accuracy", "test_loss", "train_loss", "learning_rate", "epoch")
+OWN_SCALARS = ("learning_rate", "epoch")
+"""Of the columns that every run has, those that are drawn beside its metrics."""
 
 
 def summary_writer() -> Any:
@@ -63,7 +65,7 @@ class TensorBoardWriter(Callback):
 
     def _write(self, row: dict[str, Any], new: list[tuple[int, float]]) -> None:
         step = int(row["samples"])
-        for name in SCALARS:
+        for name in scalars_of(row):
             if not math.isnan(float(row[name])):
                 self._writer.add_scalar(f"evaluation/{name}", float(row[name]), step)
         if new:
@@ -92,6 +94,11 @@ class TensorBoardWriter(Callback):
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
+
+
+def scalars_of(row: Iterable[str]) -> list[str]:
+    """Of an evaluation's columns those that TensorBoard shows."""
+    return [name for name in row if name not in METRICS or name in OWN_SCALARS]
 
 
 def writes_in(folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.records.columns import Columns
+from orlomo.records.tables import ROUNDS, Columns
 
 STATES = ("computing", "transfer", "waiting", "lost work", "absent")
 """What a worker can be doing: `transfer` is between worker and server, `waiting` for others, `lost work` a round that a
@@ -72,9 +72,10 @@ def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool
     `end`: until when those are absent that crashed and have not come back; 0: their rows end with the crash.
     `synchronous`: after a report one waits until the others are handed parameters.
     """
-    starts = np.unique(events["start"][events["kind"] == "report"]) if synchronous else None
+    rounds = np.isin(events["kind"], ROUNDS)
+    starts = np.unique(events["start"][rounds]) if synchronous else None
     own = by_worker(events)
-    reports = int((events["kind"] == "report").sum())
+    reports = int(rounds.sum())
     merging = Merging(max(1, -(-3 * reports // limit)), max(1, limit // (10 * max(1, len(own)))))
     found: list[Bar] = []
     for worker, rows in own.items():
@@ -85,7 +86,7 @@ def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool
 
 
 def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
-    """A row a worker, from its first sign of life to its last; the first `workers` have one even without any.
+    """One row per worker, from its first sign of life to its last; the first `workers` have one even without any.
 
     `drawn` are the bars of these events, merged or not: that keeps the sums.
     """
@@ -96,7 +97,7 @@ def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
         lengths = (drawn.end - drawn.begin)[own]
         seconds = [float(lengths[drawn.state[own] == state].sum()) for state in range(len(STATES))]
         total = sum(seconds) or np.nan
-        delays = events["delay"][rows[events["kind"][rows] == "report"]]
+        delays = events["delay"][rows[np.isin(events["kind"][rows], ROUNDS)]]
         shares = [second / total for second in seconds]
         use = Use(
             worker=worker,
@@ -114,7 +115,7 @@ def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
 
 def _bars_of(worker: int, own: Columns, end: float, merging: Merging, starts: NDArray[np.float64] | None) -> list[Bar]:
     """One worker's: stretches of reports, parted by its comings and goings."""
-    changes = np.flatnonzero(own["kind"] != "report")
+    changes = np.flatnonzero(~np.isin(own["kind"], ROUNDS))
     found: list[Bar] = []
     here, since = True, np.nan  # since: the moment up to which all is told
     if own["kind"][0] in ("crash", "leave"):

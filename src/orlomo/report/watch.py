@@ -13,7 +13,7 @@ from typing import Any
 
 from orlomo.errors import OrlomoError
 from orlomo.records.run import Run, is_being_written
-from orlomo.report.page import page_of, told_of
+from orlomo.report.page import page_content, page_of
 
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
@@ -40,8 +40,8 @@ class Follower:
             begin = time.monotonic()
             now = is_being_written(self.folder), self._files()
             if now != self._seen and (begin >= self._next or not now[0]):
-                told = {**told_of([Run(self.folder)]), "follow": "data"}
-                self._text, self._seen = json.dumps(told, allow_nan=False).encode(), now
+                content = {**page_content([Run(self.folder)]), "follow": "data"}
+                self._text, self._seen = json.dumps(content, allow_nan=False).encode(), now
                 end = time.monotonic()
                 self._next = end + (end - begin) / READING_SHARE
             return self._text

@@ -48,7 +48,7 @@ def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table:
     if not points:
         points.append("Nothing was scaled: the paper's recipe in full.")
     for name, task in tasks.items():
-        tested = 0 if task.test_data is None else data_size(task.test_data)
+        tested = sum(map(data_size, task.test_sets.values()))
         points.append(f"Data: {name} has {task.size} training and {tested} test images here.")
     used = ", ".join(f"{line.method} {line.learning_rate:g}" for line in {line.method: line for line in table}.values())
     points.append(

@@ -14,6 +14,10 @@ from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
 
 METRICS = ("accuracy", "loss")
+"""What the paper's tables report."""
+
+ACCURACY, LOSS = "test_accuracy", "train_loss"
+"""The columns of our metrics.csv that hold it."""
 
 
 @dataclass(frozen=True)

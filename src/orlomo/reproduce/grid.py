@@ -11,7 +11,7 @@ from typing import Any
 from orlomo.errors import ConfigError, require
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
-from orlomo.report.summary import without_nan, write_rows
+from orlomo.report.summary import columns_of, without_nan, write_rows
 from orlomo.reproduce.caption import caption
 from orlomo.reproduce.curves import curves
 from orlomo.reproduce.experiment import Experiment, choose_rows
@@ -78,7 +78,7 @@ def write(
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
     for name, content in contents.items():
         write_atomically(folder / name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
-    write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, table))
+    write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, [columns_of(line) for line in table]))
     result.files.extend(folder / f"{stem}.{ending}" for ending in ("md", "csv", "json"))
     part = f"-{scale.part_of_a_row}" if scale.part_of_a_row else ""
     for row in dict.fromkeys(cell.row for cell in results):

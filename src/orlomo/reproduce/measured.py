@@ -14,7 +14,7 @@ from rich.progress import track
 
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically, write_text
-from orlomo.report.summary import write_rows
+from orlomo.report.summary import columns_of, write_rows
 from orlomo.reproduce import delays, speedup, theorem
 from orlomo.reproduce.progress import duration
 from orlomo.reproduce.theorem_run import LAWS, Case
@@ -74,7 +74,7 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
     files = [folder / f"{kind}.md", folder / f"{kind}.csv"]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(files[0], lambda path: write_text(path, text))
-    write_atomically(files[1], lambda path: write_rows(path, rows))
+    write_atomically(files[1], lambda path: write_rows(path, [columns_of(row) for row in rows]))
     return Measurement(text, rows, files)
 
 

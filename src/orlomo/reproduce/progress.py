@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from orlomo.records.columns import Columns
+from orlomo.records.tables import Columns
 from orlomo.report.screen import LINE_SECONDS, Screen
 from orlomo.report.tally import Tally
 from orlomo.reproduce.plan import Cell

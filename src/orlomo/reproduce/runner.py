@@ -20,6 +20,7 @@ from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.report.tally import SHOWN
+from orlomo.reproduce.experiment import ACCURACY
 from orlomo.reproduce.plan import Cell
 from orlomo.reproduce.progress import CellProgress
 from orlomo.tasks.task import Task
@@ -190,7 +191,7 @@ class _Teller(Callback):
         self.tell("event", {name: row[name] for name in SHOWN if name in row})
 
     def evaluation(self, row: dict[str, Any]) -> None:
-        self.tell("evaluation", row["test_accuracy"])
+        self.tell("evaluation", row[ACCURACY])
 
 
 def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: list[Connection]) -> NoReturn:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orlomo.records.run import Run
-from orlomo.reproduce.experiment import Row
+from orlomo.reproduce.experiment import ACCURACY, LOSS, Row
 from orlomo.reproduce.plan import Cell, groups
 
 
@@ -16,8 +16,8 @@ from orlomo.reproduce.plan import Cell, groups
 class Line:
     """One method in one row of the experiment: means over the seeds, and the spread (sample standard deviation).
 
-    Accuracies in percent. `accuracy_at_equal_time`: at the virtual time at which the first method of the row was done,
-    seed by seed.
+    Accuracies in percent, `seconds` virtual. `accuracy_at_equal_time`: at the virtual time at which the first method of
+    the row was done, seed by seed.
     """
 
     task: str
@@ -40,14 +40,14 @@ class Line:
     paper_loss_spread: float
     loss: float
     loss_spread: float
-    virtual_seconds: float
+    seconds: float
     speed_up: float
     max_delay: int
     real_seconds: float
 
 
 def lines(results: dict[Cell, Run | None]) -> list[Line]:
-    """A line for every row and method."""
+    """One line per row and method."""
     table = []
     for row in dict.fromkeys(cell.row for cell in results):
         by_method: dict[str, list[tuple[Cell, Run | None]]] = {}
@@ -62,7 +62,7 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
     whole = {method: [run for _, run in pairs if run is not None] for method, pairs in by_method.items()}
     first_ends: dict[int, float] = {}  # by seed
     for run in (run for runs in whole.values() for run in runs):
-        end = float(run.metric_columns["virtual_seconds"][-1])
+        end = float(run.metric_columns["seconds"][-1])
         first_ends[run.config.seed] = min(end, first_ends.get(run.config.seed, math.inf))
     base = _pace(whole.get("prsgdm", []))
     table = []
@@ -90,14 +90,14 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
                 learning_rate=config.method.learning_rate,
                 paper_accuracy=paper_accuracy[0],
                 paper_accuracy_spread=paper_accuracy[1],
-                accuracy=100 * _mean(runs, "test_accuracy"),
-                accuracy_spread=100 * _spread(runs, "test_accuracy"),
-                accuracy_at_equal_time=100 * _mean_at(runs, "test_accuracy", first_ends),
+                accuracy=100 * _mean(runs, ACCURACY),
+                accuracy_spread=100 * _spread(runs, ACCURACY),
+                accuracy_at_equal_time=100 * _mean_at(runs, ACCURACY, first_ends),
                 paper_loss=paper_loss[0],
                 paper_loss_spread=paper_loss[1],
-                loss=_mean(runs, "train_loss"),
-                loss_spread=_spread(runs, "train_loss"),
-                virtual_seconds=_mean(runs, "virtual_seconds"),
+                loss=_mean(runs, LOSS),
+                loss_spread=_spread(runs, LOSS),
+                seconds=_mean(runs, "seconds"),
                 speed_up=_pace(runs) / base,
                 max_delay=max((_max_delay(run) for run in runs), default=0),
                 real_seconds=_mean(runs, "real_seconds"),
@@ -123,8 +123,8 @@ def _mean_at(runs: list[Run], column: str, times: dict[int, float]) -> float:
     values = [
         np.interp(
             times[run.config.seed],
-            run.metric_columns["virtual_seconds"].astype(float),
-            run.metric_columns[column].astype(float),
+            run.metric_columns["seconds"],
+            run.metric_columns[column],
         )
         for run in runs
     ]
@@ -133,7 +133,7 @@ def _mean_at(runs: list[Run], column: str, times: dict[int, float]) -> float:
 
 def _pace(runs: list[Run]) -> float:
     """Epochs per virtual second."""
-    return _mean(runs, "epoch") / _mean(runs, "virtual_seconds") if runs else math.nan
+    return _mean(runs, "epoch") / _mean(runs, "seconds") if runs else math.nan
 
 
 def _max_delay(run: Run) -> int:
@@ -178,7 +178,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         _with_spread(line.accuracy_at_equal_time, math.nan),
         _with_spread(line.paper_loss, line.paper_loss_spread),
         _with_spread(line.loss, line.loss_spread, 3),
-        "-" if math.isnan(line.virtual_seconds) else f"{line.virtual_seconds:.0f}",
+        "-" if math.isnan(line.seconds) else f"{line.seconds:.0f}",
         "-" if math.isnan(line.speed_up) else f"{line.speed_up:.2f}x",
         str(line.max_delay) if line.diverged < line.runs else "-",
     )

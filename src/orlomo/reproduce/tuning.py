@@ -14,7 +14,7 @@ from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
-from orlomo.reproduce.experiment import Experiment
+from orlomo.reproduce.experiment import ACCURACY, Experiment
 from orlomo.reproduce.plan import Cell, run_config
 from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
@@ -83,7 +83,7 @@ def tune(
 
 def held_out_accuracy(run: Run | None) -> float:
     """In percent; 0 for a run that diverged."""
-    return 0.0 if run is None else round(100 * float(run.metric_columns["test_accuracy"][-1]), 2)
+    return 0.0 if run is None else round(100 * float(run.metric_columns[ACCURACY][-1]), 2)
 
 
 def tuned(experiment: Experiment, folder: Path) -> Experiment:

@@ -1,17 +1,23 @@
-"""Evaluating parameters: training loss, test loss and accuracy, with honest running statistics."""
+"""Evaluating parameters: the task's metrics on part of the training data and on the test data.
+
+Running statistics are those of the parameters that are evaluated.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
-from orlomo.tasks.task import Data, Task, classification_loss, count_correct, data_size, fetch
+from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number
+from orlomo.tasks.task import Data, Task, data_size, fetch
 
 CALIBRATION_BATCHES = 16
 """Training batches from which running statistics are recomputed."""
@@ -23,12 +29,14 @@ EVALUATION_BATCH = 250
 """Divides the sizes of the usual test sets: a compiled model then needs no second version for a smaller last batch."""
 
 
-class Evaluation(NamedTuple):
-    """NaN where the task has no test data or no accuracy."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured, by column of metrics.csv. NaN where a metric does not apply."""
 
-    train_loss: float
-    test_loss: float
-    test_accuracy: float
+    values: dict[str, float]
+
+    def __getitem__(self, column: str) -> float:
+        return self.values[column]
 
 
 @torch.no_grad()
@@ -36,13 +44,14 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
     """Evaluate the model at these parameters; a function of the arguments alone."""
     with isolated():
         load_trained(task, flat, params, seed, buffers)
-        size = data_size(task.train_data)
-        chosen = generator(seed, "train subset").permutation(size)[:TRAIN_SAMPLES]
-        train_loss, _ = _totals(task, flat, task.train_data, np.sort(chosen), with_accuracy=False)
-        if task.test_data is None:
-            return Evaluation(train_loss, float("nan"), float("nan"))
-        test_loss, accuracy = _totals(task, flat, task.test_data, np.arange(data_size(task.test_data)), True)
-        return Evaluation(train_loss, test_loss, accuracy)
+        chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
+        parts = {TRAIN: (task.train_data, np.sort(chosen))}
+        parts |= {name: (data, np.arange(data_size(data))) for name, data in task.test_sets.items()}
+        wanted = measured(task)
+        values: dict[str, float] = {}
+        for name, (data, indices) in parts.items():
+            values |= _measure(flat, data, indices, [one for one in wanted if one.data == name])
+        return Evaluation({one.column: values[one.column] for one in wanted})
 
 
 @torch.no_grad()
@@ -104,21 +113,22 @@ def write_buffers(flat: FlatModule, values: Tensor) -> None:
         buffer.copy_(part.view_as(buffer))
 
 
-def _totals(task: Task, flat: FlatModule, data: Data, indices: np.ndarray, with_accuracy: bool) -> tuple[float, float]:
-    loss, correct = 0.0, 0.0
-    pure = task.loss is classification_loss and task.correct is count_correct  # a user's own may do anything
-    with flat.forward_as(_remembering if pure else lambda forward: forward):
-        for first in range(0, len(indices), EVALUATION_BATCH):
-            part = indices[first : first + EVALUATION_BATCH]
-            batch = fetch(data, part, flat.params.device)
-            loss += float(task.loss_of(flat.module, batch)) * len(part)
-            right = task.correct(flat.module, batch) if with_accuracy else None
-            correct += float("nan") if right is None else int(right)
-    return loss / len(indices), correct / len(indices)
+def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: list[Measured]) -> dict[str, float]:
+    """Measure these on one data set. Those that only look at the model's outputs share one forward pass."""
+    made = [(one, make_measure(one.metric)) for one in wanted]
+    sharing = [measure for _, measure in made if isinstance(measure, PlainForward)]
+    others = [measure for _, measure in made if not isinstance(measure, PlainForward)]  # may do anything with the model
+    for measures, wrap in ((sharing, _remembering), (others, lambda forward: forward)):
+        with flat.forward_as(wrap):
+            for first in range(0, len(indices) if measures else 0, EVALUATION_BATCH):
+                batch = fetch(data, indices[first : first + EVALUATION_BATCH], flat.params.device)
+                for measure in measures:
+                    measure.update(flat.module, batch)
+    return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}
 
 
 def _remembering(forward: Forward) -> Forward:
-    """A forward pass that gives its last answer again when asked the same: loss and accuracy then share one pass."""
+    """A forward pass that gives its last answer again when asked the same: several metrics then share one pass."""
     last: tuple[Any, ...] = ()
     answer: Any = None
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch.utils.data import Subset, TensorDataset, default_collate
 from orlomo.errors import require, unknown_name
 from orlomo.flat import FlatModule
 from orlomo.seeds import derive, generator, isolated, seed_global
+from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
 
 Batch: TypeAlias = Any
 """What a data set's samples collate to: usually a tuple of tensors."""
@@ -35,23 +36,6 @@ SAMPLINGS = ("epochs", "replacement")
 BUFFERS = ("recalibrate", "average")
 
 
-def count_correct(model: nn.Module, batch: Batch) -> Tensor | None:
-    """How many samples of a batch (inputs, labels) the model's largest output names rightly.
-
-    None where the batch is not that of a classification: two tensors, the second of whole numbers, one a sample.
-    """
-    if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
-        return None
-    inputs, labels = batch
-    if labels.dim() != 1 or labels.is_floating_point():
-        return None
-    outputs = model(inputs)
-    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(labels):
-        return None
-    right: Tensor = outputs.argmax(dim=1) == labels
-    return right.sum()
-
-
 def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
     """Cross entropy of a batch (inputs, labels)."""
     inputs, labels = batch
@@ -66,10 +50,10 @@ class Task:
         model: makes the module; its initial parameters come from the run's seed.
         loss: (model, batch) -> scalar, the mean over the batch.
         train_data: tensors (one, or a sequence of equal length) or a map-style data set.
-        test_data: the same kind; None: only the training loss is evaluated.
+        test_data: the same kind, or several test sets by name; None: only the training loss is evaluated.
         batch_size: samples in a local step.
-        correct: (model, batch) -> number of right answers in the batch, or None where there is no accuracy; by
-            default counted where batches are (inputs, whole-number labels) and the model gives a score a class.
+        metrics: what to measure beside the loss (see docs/how-to/metrics.md); by default the accuracy, where batches
+            are (inputs, whole-number labels) and the model gives one score per class.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
         buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
@@ -87,9 +71,9 @@ class Task:
     model: Callable[[], nn.Module]
     loss: Callable[[nn.Module, Batch], Tensor]
     train_data: Data = field(repr=False)
-    test_data: Data | None = field(default=None, repr=False)
+    test_data: Data | Mapping[str, Data] | None = field(default=None, repr=False)
     batch_size: int = 32
-    correct: Callable[[nn.Module, Batch], Tensor | int | None] = count_correct
+    metrics: Sequence[Metric | Predictions] = (accuracy,)
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
     buffers: str = "recalibrate"
@@ -103,19 +87,33 @@ class Task:
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
-        for name in ("train_data", "test_data"):
-            data = getattr(self, name)
-            if data is not None:
-                object.__setattr__(self, name, checked_data(data, name))
+        object.__setattr__(self, "train_data", checked_data(self.train_data, "train_data"))
+        if self.test_data is not None:
+            object.__setattr__(self, "test_data", _checked_tests(self.test_data))
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
         if self.buffers not in BUFFERS:
             raise unknown_name("treatment of buffers", self.buffers, BUFFERS)
+        measured(self)  # a wrong metric is an error here, not at the first evaluation
+
+    @property
+    def test_sets(self) -> dict[str, Data]:
+        """The test sets by name; where there is only one it is `test`."""
+        if self.test_data is None:
+            return {}
+        if isinstance(self.test_data, dict):
+            return self.test_data
+        return {TEST: cast(Data, self.test_data)}
 
     @property
     def size(self) -> int:
         """Training samples in an epoch."""
         return data_size(self.train_data)
+
+    @property
+    def has_plain_loss(self) -> bool:
+        """Whether the loss is known to call the model on a batch's inputs once, and to do nothing else with it."""
+        return self.loss is classification_loss
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss, checked to be a scalar."""
@@ -197,6 +195,16 @@ def checked_data(data: Any, name: str) -> Data:
     require(map_style, f"{name} must be tensors or a map-style data set, not {type(data).__name__}")
     require(data_size(data) > 0, f"{name} is empty")
     return data  # type: ignore[no-any-return]
+
+
+def _checked_tests(data: Any) -> Data | dict[str, Data]:
+    if not isinstance(data, Mapping):
+        return checked_data(data, "test_data")
+    require(bool(data), "test_data is empty: give at least one test set, or None")
+    for name in data:
+        check_name("a test set's name", name)
+        require(name != TRAIN, f"a test set cannot be named {TRAIN!r}: that is the training data")
+    return {name: checked_data(one, f"test_data[{name!r}]") for name, one in data.items()}
 
 
 def data_size(data: Data) -> int:

@@ -16,8 +16,8 @@ from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
-from orlomo.records.columns import Columns
 from orlomo.records.run import Run
+from orlomo.records.tables import Columns
 from orlomo.tasks.task import Task
 
 

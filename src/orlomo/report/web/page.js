@@ -5,7 +5,7 @@ const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
 const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 const clock = (runs) => (new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock);
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
-const against = { accuracy: "seconds", loss: "seconds" };
+const against = {}; // by chart: what the curves are drawn against, where it is not time
 let page = JSON.parse(document.getElementById("data").textContent);
 let chosen = 0;
 
@@ -19,20 +19,33 @@ const number = (value, digits = 3) =>
   value === null || value === undefined ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
 const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // plotly reads some HTML in names
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + "%");
+const label = (text) => text.replaceAll("_", " ");
 
 function colour(run) {
   return run.method === "local-sgd" ? variable("--fore") : page.colours.methods[run.method] || page.colours.other;
 }
 
-function line(run) {
-  const place = page.runs.filter((other) => other.method === run.method).indexOf(run);
-  return { color: colour(run), dash: DASHES[place % DASHES.length], width: 2 + 1.5 * Math.floor(place / DASHES.length) };
+function line(run, number) { // `number`: of this curve among those of its method
+  return { color: colour(run), dash: DASHES[number % DASHES.length], width: 2 + 1.5 * Math.floor(number / DASHES.length) };
 }
 
-function legend(id, runs) { // its height, in rows of as many names as fit
-  const longest = Math.max(...runs.map((run) => run.name.length)), each = 7 * longest + 60;
-  const rows = Math.ceil(runs.length / Math.max(1, Math.floor((document.getElementById(id).clientWidth - 70) / each)));
-  return runs.length > 1 ? { showlegend: true, tall: 20 * Math.max(0, rows - 1) } : {};
+function legend(id, names) { // its height, in rows of as many names as fit
+  const longest = Math.max(...names.map((name) => name.length)), each = 7 * longest + 60;
+  const rows = Math.ceil(names.length / Math.max(1, Math.floor((document.getElementById(id).clientWidth - 70) / each)));
+  return names.length > 1 ? { showlegend: true, tall: 20 * Math.max(0, rows - 1) } : {};
+}
+
+function sections() { // one per chart that is declared
+  for (const chart of page.charts) {
+    if (document.getElementById(chart.name) || !page.runs.some((run) => chart.name in run.charts)) continue;
+    const lines = chart.kind === "lines";
+    const parts = [element("h2", chart.title + (lines ? " against" : ""))];
+    if (chart.note) parts.push(element("p", chart.note));
+    if (lines) parts.push(element("div", Object.entries(LABELS).map(([by, text]) => element("button", text, { type: "button", value: by, onclick: () => { against[chart.name] = by; render(); } })), { className: "switch" }));
+    parts.push(element("div", "", { id: chart.name, className: "chart" }));
+    const section = element("section", parts, { className: chart.kind === "timeline" ? "wide" : "" });
+    document.querySelector("main").insertBefore(section, document.getElementById(lines ? "choice" : "uses-section"));
+  }
 }
 
 function draw(id, traces, more = {}) {
@@ -66,36 +79,22 @@ function logarithmic(columns) {
   return { type: "log", exponentformat: "power", dtick: decades > 1.5 ? 1 : "D2" };
 }
 
-function curve(id, name, label, scale, more = {}) {
-  const by = against[id];
-  const runs = page.runs.filter((run) => run.curves[name]);
-  const none = page.runs.some((run) => Object.keys(run.curves).length) ? "This task has no accuracy." : "No evaluation yet.";
-  document.querySelector(`[data-for=${id}]`).hidden = !runs.length;
-  if (!runs.length) return nothing(id, none);
-  const traces = runs.map((run) => ({
-    type: "scatter", mode: run.curves[name].value.length < (runs.length < 9 ? 60 : 2) ? "lines+markers" : "lines", name: plain(run.name),
-    x: run.curves[name][by], y: run.curves[name].value.map((value) => (value === null ? null : scale * value)),
-    line: line(run), marker: { size: 5 },
+function lines(chart) {
+  const id = chart.name, by = against[id] || chart.x, buttons = document.getElementById(id).previousElementSibling;
+  const drawn = page.runs.filter((run) => typeof run.charts[id] === "object");
+  buttons.hidden = !drawn.length;
+  for (const button of buttons.children) button.setAttribute("aria-pressed", String(by === button.value));
+  if (!drawn.length) return nothing(id, page.runs.map((run) => run.charts[id]).find((text) => text) || "");
+  const seen = {}, curves = drawn.flatMap((run) => Object.entries(run.charts[id]).map(([text, curve], _, own) => {
+    const number = seen[run.method] = (seen[run.method] ?? -1) + 1;
+    return { run, curve, number, name: drawn.length === 1 ? text : run.name + (own.length > 1 ? `, ${text}` : "") };
   }));
-  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock(runs) : LABELS[by] } }, yaxis: { title: { text: label }, ...more }, ...legend(id, runs) });
-}
-
-function loss() {
-  const evaluated = page.runs.filter((run) => run.curves.train_loss);
-  const runs = page.runs.filter((run) => run.loss.loss.some((value) => value !== null));
-  if (evaluated.length || !runs.length) return curve("loss", "train_loss", "training loss", 1, logarithmic(evaluated.map((run) => run.curves.train_loss.value)));
-  document.querySelector("[data-for=loss]").hidden = true;
-  draw("loss", runs.map((run) => ({ // no evaluation yet
-    type: "scatter", mode: "markers", name: plain(run.name), x: run.loss.finish, y: run.loss.loss, marker: { color: colour(run), size: 4, opacity: 0.6 },
-  })), { xaxis: { title: { text: clock(runs) } }, yaxis: { title: { text: "loss of each report" }, ...logarithmic(runs.map((run) => run.loss.loss)) }, ...legend("loss", runs) });
-}
-
-function switches() {
-  for (const place of document.querySelectorAll(".switch")) {
-    const id = place.dataset.for;
-    if (!place.childElementCount) place.append(...Object.entries(LABELS).map(([by, label]) => element("button", label, { type: "button", value: by, onclick: () => { against[id] = by; render(); } })));
-    for (const button of place.children) button.setAttribute("aria-pressed", String(against[id] === button.value));
-  }
+  const traces = curves.map(({ run, curve, number, name }) => ({
+    type: "scatter", mode: curve[chart.y].length < (curves.length < 9 ? 60 : 2) ? "lines+markers" : "lines", name: plain(name),
+    x: curve[by], y: curve[chart.y], line: line(run, number), marker: { size: 5 },
+  }));
+  const axis = chart.log ? logarithmic(traces.map((trace) => trace.y)) : {};
+  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock(drawn) : LABELS[by] } }, yaxis: { title: { text: plain(chart.y_label) }, ...axis }, ...legend(id, curves.map((one) => one.name)) });
 }
 
 function facts() {
@@ -104,7 +103,7 @@ function facts() {
     swatch.style.background = colour(run);
     const f = run.facts;
     const shown = {
-      "test accuracy": percent(f.test_accuracy, 2), "training loss": number(f.train_loss), "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`,
+      ...run.measured, "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`,
       "reports": number(f.reports), [run.clock]: number(f.seconds, 4), "reports a second": number(f.reports_per_second),
       "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
     };
@@ -122,11 +121,10 @@ function choice() {
   place.replaceChildren(element("label", ["Below: ", select], { htmlFor: "run" }));
 }
 
-function timeline(run) {
-  const t = run.timeline;
-  if (!t.worker.length) return nothing("timeline", "No report yet.");
+function timeline(chart, run) {
+  const id = chart.name, t = run.charts[id];
   const workers = [...new Set(t.worker)].sort((a, b) => a - b), row = new Map(workers.map((worker, i) => [worker, i]));
-  const roomy = t.worker.length / workers.length < document.getElementById("timeline").clientWidth / 12;
+  const roomy = t.worker.length / workers.length < document.getElementById(id).clientWidth / 12;
   const edge = roomy ? 0.7 : 0; // between rounds
   const states = page.colours.states, gone = states.absent;
   const traces = t.states.map((state, code) => {
@@ -144,37 +142,36 @@ function timeline(run) {
     };
   }).filter((trace) => trace.y.length);
   const rows = workers.length, labelled = workers.filter((_, i) => i % Math.ceil(rows / 40) === 0);
-  draw("timeline", traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), dragmode: "zoom", ...legend("timeline", traces), showlegend: true,
-    xaxis: { title: { text: run.clock } }, yaxis: { title: { text: "worker" }, autorange: "reversed", tickvals: labelled.map((worker) => row.get(worker)), ticktext: labelled } });
+  draw(id, traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), dragmode: "zoom", ...legend(id, traces.map((trace) => trace.name)), showlegend: true,
+    xaxis: { title: { text: run.clock } }, yaxis: { title: { text: chart.y_label }, autorange: "reversed", tickvals: labelled.map((worker) => row.get(worker)), ticktext: labelled } });
 }
 
-function delays(run) {
-  const d = run.delays;
-  if (!d.left.length) return nothing("delays", "No report yet.");
-  draw("delays", [{
-    type: "bar", x: d.left.map((left, i) => left + (d.width[i] - 1) / 2), y: d.count, width: d.width, marker: { color: colour(run) },
-    customdata: d.left.map((left, i) => (d.width[i] === 1 ? left : `${left} to ${left + d.width[i] - 1}`)), hovertemplate: "delay %{customdata}: %{y} reports<extra></extra>",
-  }], { bargap: 0.05, xaxis: { title: { text: "delay (reports)" }, tickformat: "d", dtick: d.left.at(-1) + d.width.at(-1) < 12 ? 1 : null }, yaxis: { title: { text: "reports" } } });
+function bars(chart, run) {
+  const c = run.charts[chart.name], left = c[chart.x], x = chart.x_label || run.clock;
+  draw(chart.name, [{
+    type: "bar", x: left.map((first, i) => first + (c.width[i] - 1) / 2), y: c[chart.y], width: c.width, marker: { color: colour(run) },
+    customdata: left.map((first, i) => (c.width[i] === 1 ? first : `${first} to ${first + c.width[i] - 1}`)), hovertemplate: `${plain(x)} %{customdata}: %{y} ${plain(chart.y_label)}<extra></extra>`,
+  }], { bargap: 0.05, xaxis: { title: { text: plain(x) }, tickformat: "d", dtick: left.at(-1) + c.width.at(-1) < 12 ? 1 : null }, yaxis: { title: { text: plain(chart.y_label) } } });
 }
 
-function dots(id, run, column, label, more = {}) {
-  const c = run[column];
-  if (!c.finish.length) return nothing(id, "No report yet.");
-  draw(id, [{
-    type: "scatter", mode: "markers", x: c.finish, y: c[column], marker: { color: colour(run), size: 4, opacity: 0.6 }, customdata: c.iteration, cliponaxis: false,
-    hovertemplate: `iteration %{customdata}<br>${label} %{y}<extra></extra>`,
-  }], { xaxis: { title: { text: run.clock } }, yaxis: { title: { text: label }, rangemode: "tozero", ...more } });
+function dots(chart, run) {
+  const c = run.charts[chart.name], x = c[chart.x], y = c[chart.y], shown = c.shown;
+  const told = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // not the time
+  const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
+  const range = (name, edge) => (shown ? { range: [shown[name][0] - edge, shown[name][1] + edge] } : {});
+  draw(chart.name, [{
+    type: "scatter", mode: "markers", x, y, marker: chart.colour ? scale : { color: colour(run), size: 4, opacity: 0.6 }, cliponaxis: Boolean(shown),
+    text: x.map((_, i) => told.map((name) => `${label(name)} ${number(c[name][i])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>",
+  }], { xaxis: { title: { text: plain(chart.x_label || run.clock) }, ...range(chart.x, 1) }, yaxis: { title: { text: plain(chart.y_label) }, ...(chart.log ? logarithmic([y]) : { rangemode: "tozero" }), ...range(chart.y, 0.7) } });
 }
 
-function groups(run) {
-  const g = run.groups;
-  if (typeof g === "string") return nothing("groups", g);
-  if (!g.group.length) return nothing("groups", "No report yet.");
-  draw("groups", [{
-    type: "scatter", mode: "markers", x: g.iteration, y: g.group, customdata: g.iteration.map((_, i) => [g.worker[i], g.delay[i], g.behind[i], g.weight[i]]),
-    marker: { color: g.weight, colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: "weight", side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } },
-    hovertemplate: "iteration %{x}, worker %{customdata[0]}<br>group %{y}, %{customdata[2]} behind, delay %{customdata[1]}<br>weight %{customdata[3]:.3g}<extra></extra>",
-  }], { xaxis: { title: { text: "iteration" }, range: [g.shown.iteration[0] - 1, g.shown.iteration[1] + 1] }, yaxis: { title: { text: "group" }, range: [g.shown.group[0] - 0.7, g.shown.group[1] + 0.7] } });
+const KINDS = { bars, dots, timeline };
+
+function chart(one, run) { // of one run
+  const columns = run.charts[one.name], place = document.getElementById(one.name);
+  if (place) place.parentElement.hidden = columns === undefined;
+  if (typeof columns === "string") nothing(one.name, columns);
+  else if (columns) KINDS[one.kind](one, run);
 }
 
 function table(id, headings, rows) {
@@ -188,10 +185,8 @@ function render() {
   const run = page.runs[chosen];
   document.getElementById("title").textContent = document.title = page.title;
   say(page.notes);
-  facts(); choice(); switches();
-  curve("accuracy", "test_accuracy", "test accuracy (%)", 100);
-  loss();
-  timeline(run); delays(run); dots("delay", run, "delay", "delay"); dots("eta", run, "eta", "η"); groups(run);
+  facts(); choice(); sections();
+  for (const one of page.charts) one.kind === "lines" ? lines(one) : chart(one, run);
   table("uses", ["worker", "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
     run.uses.map((u) => [u.worker, u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
   const differing = Object.entries(page.differences);

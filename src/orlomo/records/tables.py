@@ -1,0 +1,248 @@
+"""The tables of a run, events.csv and metrics.csv: their columns, and how they are written and read.
+
+Floats are written with all their digits, so a file read back holds the same bits. Each column has a declared type: q a
+whole number, d a number, s text. A field that is not of its column's type is read as missing: -1, NaN or "".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
+from orlomo.errors import RunFolderError
+
+Columns = dict[str, NDArray[Any]]
+Schema = Mapping[str, str]
+
+EVENTS: Schema = {**COLUMNS, "kind": "s", "loss": "d"}
+"""The columns of events.csv: those of a trace, and the loss that a report tells."""
+
+METRICS: Schema = {
+    "iteration": "q",
+    "reports": "q",
+    "samples": "q",
+    "epoch": "d",
+    "seconds": "d",  # of the run's own clock: virtual in the simulator, real elsewhere
+    "real_seconds": "d",
+    "learning_rate": "d",
+    "params_checksum": "s",
+}
+"""The columns of metrics.csv that every run has; those of its metrics come after them."""
+
+DISPENSABLE = ("round", "index", "learning_rate", "real_seconds", "loss", "weight", "local_steps")
+"""Columns in which a row may lack its number and still be shown; so may those of metrics."""
+
+ROUNDS = (KINDS[REPORT], KINDS[DROP])
+"""Kinds of events that are the end of a round; the others are a worker's comings and goings."""
+
+MANY = 1000
+"""Rows beyond which a table is read in a faster way."""
+
+LARGEST = 2.0**53
+"""Up to which a float holds every whole number."""
+
+DTYPES = {"q": np.int64, "d": np.float64, "s": object}
+
+
+@dataclass(frozen=True)
+class MetricColumn:
+    """What a column of metrics.csv holds, for those that show it.
+
+    `label` says it in full (test accuracy), `title` without the data (accuracy); `metric` is the metric's name.
+    """
+
+    column: str
+    label: str
+    metric: str
+    title: str
+    better: str = "higher"
+    scale: float = 1.0
+    log: bool = False
+
+    def text(self, value: float) -> str:
+        """A value for display.
+
+        >>> MetricColumn("test_accuracy", "test accuracy", "accuracy", "accuracy", scale=100.0).text(0.5)
+        '50.00%'
+        """
+        if math.isnan(value):
+            return "-"
+        return f"{100 * value:.2f}%" if self.scale == 100 else f"{self.scale * value:.4g}"
+
+    @property
+    def unit(self) -> str:
+        """What follows a label on an axis."""
+        return " (%)" if self.scale == 100 else ""
+
+
+def metrics_schema(measured: Sequence[MetricColumn]) -> Schema:
+    """All columns of the metrics.csv of a run that measures these."""
+    return {**METRICS, **{one.column: "d" for one in measured}}
+
+
+def first_of_each(measured: Sequence[MetricColumn]) -> list[MetricColumn]:
+    """One column per metric: on the first of its data sets."""
+    return list({one.metric: one for one in reversed(measured)}.values())[::-1]
+
+
+def headline(measured: Sequence[MetricColumn], values: Mapping[str, Any]) -> MetricColumn:
+    """The metric to show where there is room for one: the first that has values; the training loss has them always."""
+    known = [one for one in measured if one.column in values and not np.isnan(values[one.column]).all()]
+    return [*known, *measured][0]
+
+
+class TableWriter:
+    """Appends rows to a CSV file; what lies beyond `keep_bytes` (written after the last checkpoint) is cut off.
+
+    Rows wait in memory for a flush; those that a full disk does not take wait for a later one.
+    """
+
+    def __init__(self, path: Path, names: Iterable[str], keep_bytes: int | None = None):
+        self._names = list(names)
+        self._file = path.open("r+b" if keep_bytes is not None and path.exists() else "w+b", buffering=0)
+        self._waiting = bytearray()
+        self._file.truncate(keep_bytes or 0)
+        self._file.seek(0, os.SEEK_END)
+        if not keep_bytes:
+            self._waiting += (",".join(self._names) + "\n").encode()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add one row; a missing value is an empty field."""
+        self._waiting += (",".join(_text(row.get(name)) for name in self._names) + "\n").encode()
+
+    def flush(self) -> None:
+        """Make the rows visible to readers."""
+        while self._waiting:
+            del self._waiting[: self._file.write(self._waiting)]
+
+    def sync(self) -> int:
+        """Make the rows durable; their size in bytes."""
+        self.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Write what waits, and close."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return "" if value != value else repr(value)
+    return str(value)
+
+
+def read_table(path: Path, schema: Schema) -> Columns:
+    """The columns of a CSV file, by their declared types; a last line that was cut off is left out.
+
+    A column that is not declared is text. Lines with too many or too few fields are left out, too.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+    header, end, body = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").partition("\n")
+    if not end:
+        raise RunFolderError(f"{path} is empty: not even its header was written")
+    types = [(name, schema.get(name, "s")) for name in header.split(",")]
+    if body.count("\n") > MANY and len(dict(types)) == len(types):
+        with contextlib.suppress(ValueError):
+            return _read_many(types, body)
+    try:
+        rows = [row for row in csv.reader(body.splitlines()) if len(row) == len(types)]
+    except csv.Error as error:
+        raise RunFolderError(f"{path} is damaged: {error}") from None
+    return {name: _typed([row[number] for row in rows], kind) for number, (name, kind) in enumerate(types)}
+
+
+def is_cut_off(path: Path) -> bool:
+    """Whether the file ends in the middle of a line."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read() not in (b"", b"\n")
+
+
+def usable(columns: Columns, schema: Schema) -> NDArray[np.bool_]:
+    """Which rows can be shown: those of a known kind that have their numbers."""
+    rows = len(next(iter(columns.values())))
+    good = np.ones(rows, dtype=bool)
+    events = "kind" in schema
+    if events:
+        good = np.isin(columns["kind"], KINDS)
+    for name, kind in schema.items():
+        if kind == "s" or name in DISPENSABLE or (not events and name not in METRICS):
+            continue
+        there = columns[name] >= 0 if kind == "q" else np.abs(columns[name]) < LARGEST
+        # A worker that comes or goes has no round, and so no number in the other columns.
+        good &= there | ~np.isin(columns["kind"], ROUNDS) if events and name != "worker" else there
+    return good
+
+
+def only(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
+    """These rows."""
+    return {name: column[chosen] for name, column in columns.items()}
+
+
+def empty(schema: Schema) -> Columns:
+    """A table without a row."""
+    return {name: np.zeros(0, dtype=DTYPES[kind]) for name, kind in schema.items()}
+
+
+def frame(columns: Columns) -> Any:
+    """A pandas frame of copies where pandas is installed, else the columns themselves."""
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    return pandas.DataFrame(columns)
+
+
+def _read_many(types: list[tuple[str, str]], body: str) -> Columns:
+    """Several times faster; a ValueError where a field is not of its column's type."""
+    filled = body.replace(",,", ",nan,").replace(",,", ",nan,").replace(",\n", ",nan\n")
+    dtypes = [(name, DTYPES[kind]) for name, kind in types]
+    rows = np.loadtxt(io.StringIO(filled), dtype=dtypes, delimiter=",", comments=None)
+    columns = {name: np.ascontiguousarray(rows[name]) for name, _ in types}
+    for column in columns.values():
+        if column.dtype == object:
+            column[column == "nan"] = ""
+    return columns
+
+
+def _typed(values: list[str], kind: str) -> NDArray[Any]:
+    if kind == "s":
+        return np.array(values, dtype=object)
+    if kind == "d":
+        return np.array([_number(value) for value in values], dtype=np.float64)
+    with contextlib.suppress(ValueError, OverflowError):
+        return np.array([int(value) for value in values], dtype=np.int64)
+    return np.array([_whole(value) for value in values], dtype=np.int64)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _whole(text: str) -> int:
+    value = _number(text)
+    return int(value) if abs(value) < LARGEST and value % 1 == 0 else -1

@@ -1,0 +1,236 @@
+"""The charts of a run, each declared once. The page (web/page.js) and the figures (figures.py) draw what is declared.
+
+A new chart is one more `Chart` in `CHARTS`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orlomo.report.timeline import STATES
+from orlomo.report.view import View, numbers, thin
+
+KINDS = ("lines", "dots", "bars", "timeline")
+"""How a chart is drawn. `lines`: a curve per run and data set, all runs together; the others show one run."""
+
+NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
+"""What a chart can need, and what is said where there is none of it."""
+
+GROUPS_SHOWN = 12
+DOTS_SHOWN = 1000
+"""Of these groups, at first, at most so many reports."""
+
+BINS = 60
+
+Drawn = dict[str, Any]
+"""A chart's columns by name, ready for JSON. Of `lines`: such columns by the curve's label."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart.
+
+    Args:
+        name: of its files and its place on the page.
+        title: above it.
+        kind: one of `KINDS`.
+        x, y: the columns that are drawn.
+        needs: `reports` or `evaluations`.
+        data: gives the columns; or a text that says why there are none; or None where the chart is left out.
+        note: a line of explanation.
+        x_label: default: the run's clock. `y_label`: default: the column.
+        colour: the column that colours the dots.
+        log: logarithmic where all values are above zero. Else dots are drawn from zero.
+    """
+
+    name: str
+    title: str
+    kind: str
+    x: str
+    y: str
+    needs: str
+    data: Callable[[View], Drawn | str | None]
+    note: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    colour: str = ""
+    log: bool = False
+
+    def columns(self, view: View) -> Drawn | str | None:
+        """What is drawn of this run, or why nothing is."""
+        there = len(view.reports["delay"]) if self.needs == "reports" else len(view.metrics["reports"])
+        return self.data(view) if there else NEEDS[self.needs]
+
+    def to_json(self) -> dict[str, Any]:
+        """The declaration, for the page."""
+        names = ("name", "title", "kind", "x", "y", "note", "x_label", "colour", "log")
+        return {**{name: getattr(self, name) for name in names}, "y_label": self.y_label or self.y}
+
+
+def drawn(views: Sequence[View]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The declarations of all charts of these runs, and for each run what is drawn of it, by the chart's name."""
+    charts = [*metric_charts(views), *CHARTS]
+    runs = []
+    for view in views:
+        columns = {chart.name: chart.columns(view) for chart in charts}
+        runs.append({**view.to_json(), "charts": {name: one for name, one in columns.items() if one is not None}})
+    return [chart.to_json() for chart in charts], runs
+
+
+def metric_charts(views: Sequence[View]) -> list[Chart]:
+    """One chart per metric that any of the runs has declared."""
+    found: dict[str, Chart] = {}
+    for view in views:
+        for one in view.measured:
+            # Of a metric on one data set the label says which; of one on several, the legend does.
+            alone = sum(other.metric == one.metric for other in view.measured) == 1
+            label = one.label if alone else one.title
+            chart = Chart(
+                name=f"metric-{one.metric}",
+                title=label[:1].upper() + label[1:],
+                kind="lines",
+                x="seconds",
+                y="value",
+                needs="evaluations",
+                data=functools.partial(_curves, one.metric),
+                y_label=label + one.unit,
+                log=one.log,
+            )
+            found.setdefault(chart.name, chart)
+    return list(found.values())
+
+
+def _curves(metric: str, view: View) -> Drawn | str:
+    """A metric's curves, one per data set, each against time, samples and epochs."""
+    found = {}
+    own = [one for one in view.measured if one.metric == metric]
+    for one in own:
+        values = one.scale * view.metrics[one.column]
+        if not np.isnan(values).all():
+            kept = thin(values)
+            wanted = {name: view.metrics[name] for name in ("seconds", "samples", "epoch")}
+            found[one.label] = {name: numbers(column[kept]) for name, column in {**wanted, "value": values}.items()}
+    return found or f"This task has no {own[0].title if own else metric}."
+
+
+def _thinned(*names: str) -> Callable[[View], Drawn]:
+    """These columns of the reports, thinned by the last of them."""
+
+    def data(view: View) -> Drawn:
+        kept = thin(view.reports[names[-1]])
+        return {name: numbers(view.reports[name][kept]) for name in names}
+
+    return data
+
+
+def _loss_until_evaluated(view: View) -> Drawn | None:
+    return None if len(view.metrics["reports"]) else _thinned("finish", "iteration", "loss")(view)
+
+
+def _timeline(view: View) -> Drawn:
+    columns = {name: numbers(column) for name, column in view.bars._asdict().items()}
+    return {"states": list(STATES), **columns}
+
+
+def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
+    """Counts of whole numbers, in at most so many bins of one width."""
+    if not len(values):
+        return {"left": [], "width": [], "count": []}
+    width = max(1, -(-(int(values.max()) + 1) // BINS))
+    counts = np.bincount(values.astype(np.int64) // width)
+    return {"left": (np.arange(len(counts)) * width).tolist(), "width": [width] * len(counts), "count": counts.tolist()}
+
+
+def _groups(view: View) -> Drawn | str:
+    """Into which group each update went, and its weight in the momentum then; or why there is none of that."""
+    reports = view.reports
+    if np.isnan(reports["weight"]).all():
+        return f"{view.config.method.name} keeps no momentum that reports are sorted into."
+    newest = reports["group"] + reports["behind"]
+    recent = np.flatnonzero(newest > newest[-1] - GROUPS_SHOWN)[-DOTS_SHOWN:]
+    kept = np.union1d(thin(reports["behind"]), recent)
+    columns = {name: reports[name] for name in ("iteration", "worker", "group", "behind", "delay", "weight")}
+    # The first look: the newest groups, with those that came late and so belong to older ones.
+    shown = {
+        name: [int(columns[name][recent].min()), int(columns[name][recent].max())] for name in ("iteration", "group")
+    }
+    return {"shown": shown, **{name: numbers(column[kept]) for name, column in columns.items()}}
+
+
+CHARTS = (
+    Chart(
+        name="report_loss",
+        title="Loss of each report",
+        kind="dots",
+        x="finish",
+        y="loss",
+        needs="reports",
+        data=_loss_until_evaluated,
+        note="One dot per report, until there is an evaluation.",
+        y_label="loss of each report",
+        log=True,
+    ),
+    Chart(
+        name="timeline",
+        title="Who did what, when",
+        kind="timeline",
+        x="begin",
+        y="worker",
+        needs="reports",
+        data=_timeline,
+        note="One row per worker. Drag to zoom in, double-click to see all.",
+    ),
+    Chart(
+        name="delays",
+        title="Delays",
+        kind="bars",
+        x="left",
+        y="count",
+        needs="reports",
+        data=lambda view: histogram(view.reports["delay"]),
+        note="How many other reports came in between a worker's parameters and its report.",
+        x_label="delay (reports)",
+        y_label="reports",
+    ),
+    Chart(
+        name="delay",
+        title="Delay over time",
+        kind="dots",
+        x="finish",
+        y="delay",
+        needs="reports",
+        data=_thinned("finish", "iteration", "worker", "delay"),
+        note="One dot per report; of crowded stretches the extremes.",
+    ),
+    Chart(
+        name="eta",
+        title="Weight of a report (η)",
+        kind="dots",
+        x="finish",
+        y="eta",
+        needs="reports",
+        data=_thinned("finish", "iteration", "delay", "eta"),
+        note="What each report's change was multiplied by: less for those that came late.",
+        y_label="η",
+    ),
+    Chart(
+        name="groups",
+        title="Groups in the momentum",
+        kind="dots",
+        x="iteration",
+        y="group",
+        needs="reports",
+        data=_groups,
+        note="Each report goes into the group of the parameters it began from; its weight in the momentum shrinks with "
+        "each group it is behind.",
+        x_label="iteration",
+        colour="weight",
+    ),
+)
+"""In the order in which they are shown."""

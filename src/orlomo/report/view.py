@@ -1,0 +1,187 @@
+"""A run as its charts need it: its tables without damaged lines, and the few numbers that are shown first.
+
+The page, the figures and the notebook all draw from this.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orlomo import config as configuration
+from orlomo.config import RunConfig
+from orlomo.errors import RunFolderError
+from orlomo.records.run import Run
+from orlomo.records.tables import Columns, MetricColumn, empty, metrics_schema, only, usable
+from orlomo.report.summary import without_nan
+from orlomo.report.timeline import Bars, bars, uses
+
+POINTS = 1200
+"""What an eye can tell apart on a wide screen."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What there is to see of a run. Its tables hold whole rows only."""
+
+    name: str
+    config: RunConfig
+    state: str
+    clock: str
+    measured: tuple[MetricColumn, ...]
+    events: Columns
+    metrics: Columns
+    end: float  # until when workers are drawn as absent that never came back
+
+    @cached_property
+    def reports(self) -> Columns:
+        """The events that are reports."""
+        return only(self.events, self.events["kind"] == "report")
+
+    @cached_property
+    def bars(self) -> Bars:
+        """The timeline."""
+        return bars(self.events, self.end, synchronous=self.config.method.synchronous)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the charts."""
+        return {
+            "name": self.name,
+            "method": self.config.method.name,
+            "task": self.config.task,
+            "engine": self.config.engine,
+            "clock": self.clock,
+            "state": self.state,
+            "workers": self.config.workers,
+            "measured": {one.label: one.text(value) for one, value in self.last_values()},
+            "facts": _facts(self.config, self.reports, self.metrics),
+            "uses": [without_nan(use._asdict()) for use in uses(self.events, self.bars, self.config.workers)],
+            "config": configuration.write(self.config),
+        }
+
+    def last_values(self) -> list[tuple[MetricColumn, float]]:
+        """The newest evaluation."""
+        last = [self.metrics[one.column][-1:] for one in self.measured]
+        return [
+            (one, float(value[0]) if len(value) else math.nan) for one, value in zip(self.measured, last, strict=True)
+        ]
+
+
+def view_of(run: Run, name: str, notes: list[str]) -> View:
+    """What there is to see of a run; what cannot be shown is noted under this name."""
+    try:
+        measured = run.measured
+    except RunFolderError as error:
+        notes.append(f"{name}: {error}.")
+        measured = ()
+    events, damaged = _table(run, "events", name, notes)
+    metrics, _ = _table(run, "metrics", name, notes) if measured else (empty(metrics_schema(())), 0)
+    finish = events["finish"][events["kind"] == "report"]
+    end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # real workers never come back
+    view = View(name, run.config, run.state, run.clock, measured, events, metrics, end)
+    if not damaged and view.state != "running":
+        _note_missing(view, notes)
+    return view
+
+
+def _table(run: Run, table: str, name: str, notes: list[str]) -> tuple[Columns, int]:
+    """The whole rows of `events` or `metrics`, and how many lines are damaged; an empty table where there is none."""
+    path, schema = run.folder / f"{table}.csv", run.schema(table)
+    try:
+        lines = path.read_bytes().count(b"\n") - 1 if path.is_file() else 0  # before reading: it may grow
+        found = run.event_columns if table == "events" else run.metric_columns
+    except RunFolderError as error:
+        notes.append(f"{name}: {error}.")
+        return empty(schema), 0
+    if missing := [column for column in schema if column not in found]:
+        notes.append(f"{name}: {path.name} has no {', '.join(missing)}.")
+        return empty(schema), lines
+    if run.is_cut_off(table):
+        notes.append(f"{name}: {path.name} ends in the middle of a line, which is left out.")
+    whole = usable(found, schema)
+    damaged = max(lines, len(whole)) - int(whole.sum())
+    if damaged:
+        notes.append(f"{name}: {damaged} damaged line{'s' * (damaged > 1)} of {path.name} left out.")
+    return only(found, whole), damaged
+
+
+def _note_missing(view: View, notes: list[str]) -> None:
+    """Where one table knows of more reports than the other has."""
+    here, known = len(view.reports["delay"]), int(view.metrics["reports"].max(initial=0))
+    if known > here:
+        notes.append(
+            f"{view.name}: events.csv has {here:,} reports, metrics.csv tells of {known:,}: lines are missing."
+        )
+    elif view.state == "finished" and 0 < known < here:
+        notes.append(f"{view.name}: metrics.csv ends at report {known:,} of {here:,}: lines are missing.")
+
+
+def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, Any]:
+    """The few numbers that a person wants first."""
+    delays, last = reports["delay"], {name: column[-1:] for name, column in metrics.items()}
+    seconds = float(reports["finish"][-1]) if len(delays) else math.nan
+    facts = {
+        "reports": len(delays),
+        "epochs": _epochs(len(delays), last),
+        "wanted_epochs": config.epochs,
+        "seconds": seconds,
+        "reports_per_second": len(delays) / seconds if seconds > 0 else math.nan,
+        "mean_delay": float(delays.mean()) if len(delays) else math.nan,
+        "max_delay": int(delays.max()) if len(delays) else 0,
+    }
+    return without_nan(facts)
+
+
+def _epochs(reports: int, evaluated: Columns) -> float:
+    """As many as the reports are now; what one of them is of an epoch, the last evaluation tells."""
+    if not reports:
+        return 0.0
+    known = len(evaluated["reports"]) > 0 and evaluated["reports"][0] > 0
+    return reports * float(evaluated["epoch"][0] / evaluated["reports"][0]) if known else math.nan
+
+
+def differences(tables: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """The settings in which configs differ, one text per config."""
+    flat = [_flat(table) for table in tables]
+    names = sorted({name for table in flat for name in table})
+    texts = {name: [str(table.get(name, "")) for table in flat] for name in names}
+    return {name: values for name, values in texts.items() if len(set(values)) > 1}
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+def thin(values: NDArray[Any], points: int = POINTS) -> NDArray[np.int64]:
+    """Fewer points that look the same. The positions to keep: the first, the last, and the extremes of each stretch.
+
+    >>> thin(np.array([0.0, 1.0, 9.0, 1.0, 0.0, 2.0, -5.0, 2.0]), points=4).tolist()
+    [0, 2, 6, 7]
+    """
+    if len(values) <= points:
+        return np.arange(len(values))
+    stretches = max(1, (points - 2) // 2)
+    size = -(-len(values) // stretches)
+    padded = np.full(stretches * size, np.nan)
+    padded[: len(values)] = values.astype(np.float64)
+    table = padded.reshape(stretches, size)
+    known = ~np.isnan(table).all(axis=1)
+    begin = np.flatnonzero(known) * size
+    lowest, highest = np.nanargmin(table[known], axis=1), np.nanargmax(table[known], axis=1)
+    return np.unique(np.concatenate([[0], begin + lowest, begin + highest, [len(values) - 1]]))
+
+
+def numbers(column: NDArray[Any]) -> list[Any]:
+    """For JSON: what is not finite becomes None, and no more digits than a picture shows."""
+    values: list[Any] = column.tolist()
+    if column.dtype.kind != "f":
+        return values
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]

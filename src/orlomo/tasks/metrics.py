@@ -1,0 +1,292 @@
+"""Metrics: what is measured at each evaluation, and how it is shown.
+
+A task declares its metrics; all that records or shows an evaluation reads these declarations (metrics.json in the run
+folder), and none of it knows a metric's name.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import math
+import numbers
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor, nn
+
+from orlomo.errors import require, unknown_name
+from orlomo.records.tables import METRICS, MetricColumn
+
+if TYPE_CHECKING:
+    from orlomo.tasks.task import Batch, Task
+
+TRAIN = "train"
+"""The name of the training data in a metric's `data`; a fixed part of it is measured."""
+
+TEST = "test"
+"""The name of the only test set."""
+
+DIRECTIONS = ("higher", "lower")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class Measure(Protocol):
+    """One measurement: it is given every batch of a data set, and then asked for the value."""
+
+    def update(self, model: nn.Module, batch: Batch) -> None: ...
+    def compute(self) -> float: ...
+
+
+class Predictions(Protocol):
+    """A metric of the shape that torchmetrics has."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None: ...
+    def compute(self) -> Any: ...
+    def reset(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Something to measure at every evaluation; its column in metrics.csv is `{data}_{name}`.
+
+    Args:
+        name: letters, digits and underscores.
+        make: makes an object with `update(model, batch)`, called for every batch, and `compute() -> float`. A metric of
+            torchmetrics' shape, `update(preds, target)`, gets the model's outputs for batches (inputs, targets).
+        label: for display (default: the name).
+        data: `train`, or the name of a test set (`test` where there is only one); None: every test set.
+        better: `higher` or `lower`.
+        scale: shown values are multiplied by it; 100 means percent.
+        log: whether curves have a logarithmic axis.
+
+    >>> from orlomo.tasks.task import Task
+    >>> certainty = Metric.mean("certainty", lambda model, batch: model(batch).softmax(1).amax(1).mean())
+    >>> task = Task(model=lambda: nn.Linear(4, 2), loss=lambda model, batch: model(batch).square().mean(),
+    ...             train_data=np.ones((8, 4), "f"), test_data=np.ones((4, 4), "f"), metrics=[certainty])
+    >>> [one.column for one in measured(task)]
+    ['test_certainty', 'train_loss', 'test_loss']
+    """
+
+    name: str
+    make: Callable[[], Measure | Predictions]
+    label: str = ""
+    data: str | None = None
+    better: str = "higher"
+    scale: float = 1.0
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("a metric's name", self.name)
+        require(callable(self.make), f"metric {self.name!r}: make must be a function that makes the measure")
+        if self.data is not None:
+            check_name(f"metric {self.name!r}: data", self.data)
+        if self.better not in DIRECTIONS:
+            raise unknown_name("direction of a metric", self.better, DIRECTIONS)
+        good = isinstance(self.scale, (int, float)) and math.isfinite(self.scale) and self.scale > 0
+        require(good, f"metric {self.name!r}: scale must be a number above 0, not {self.scale!r}")
+
+    @classmethod
+    def mean(
+        cls,
+        name: str,
+        fn: Callable[[nn.Module, Batch], Tensor | float],
+        label: str = "",
+        data: str | None = None,
+        better: str = "higher",
+        scale: float = 1.0,
+        log: bool = False,
+    ) -> Metric:
+        """A mean over samples: `fn(model, batch)` gives the mean over one batch."""
+        require(callable(fn), f"metric {name!r}: fn must be a function: fn(model, batch) -> mean over the batch")
+        return cls(name, functools.partial(_Mean, name, fn), label, data, better, scale, log)
+
+
+class Measured(NamedTuple):
+    """A metric on one data set."""
+
+    metric: Metric
+    data: str
+    column: str
+
+    def described(self) -> MetricColumn:
+        """For metrics.json."""
+        metric, data = self.metric, "training" if self.data == TRAIN else self.data
+        title = metric.label or metric.name.replace("_", " ")
+        label = f"{data.replace('_', ' ')} {title}"
+        return MetricColumn(self.column, label, metric.name, title, metric.better, float(metric.scale), metric.log)
+
+
+def measured(task: Task) -> list[Measured]:
+    """All that is measured at an evaluation of this task, in the order in which it is shown: the loss comes last."""
+    require(
+        isinstance(task.metrics, Sequence) and not isinstance(task.metrics, str),
+        f"metrics must be a list of Metric objects, not {task.metrics!r}",
+    )
+    kind = _PlainLoss if task.has_plain_loss else _Mean
+    loss = Metric("loss", functools.partial(kind, "loss", task.loss_of), better="lower", log=True)
+    found: list[Measured] = []
+    for metric in (*map(as_metric, task.metrics), replace(loss, data=TRAIN), loss):
+        tests = list(task.test_sets)
+        if metric.data not in (None, TRAIN, *tests):
+            raise unknown_name(f"data of metric {metric.name!r}", metric.data, (TRAIN, *tests))
+        # The default metric and the loss need no test data; a metric that was asked for does.
+        needs = metric.data is None and metric is not accuracy and metric is not loss
+        require(
+            bool(tests) or not needs, f"metric {metric.name!r} has no test_data: give the task some, or data='train'"
+        )
+        for data in tests if metric.data is None else [metric.data]:
+            found.append(Measured(metric, data, f"{data}_{metric.name}"))
+    columns = [one.column for one in found]
+    for column in columns:
+        require(columns.count(column) == 1, f"two metrics would have the column {column} in metrics.csv: rename one")
+        require(column not in METRICS, f"metrics.csv has a column {column} of its own: rename the metric or its data")
+    return found
+
+
+def as_metric(given: Metric | Predictions) -> Metric:
+    """A metric as declared, or one of torchmetrics as it is, by its class's name."""
+    if isinstance(given, Metric):
+        return given
+    hint = ": Metric.mean(name, fn) makes one of a function" if inspect.isroutine(given) else ""
+    require(
+        _takes_predictions(given), f"metrics must be Metric objects or torchmetrics', not {type(given).__name__}{hint}"
+    )
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(given).__name__).lower()
+    lower = getattr(given, "higher_is_better", True) is False  # what torchmetrics' own say about themselves
+    return Metric(name, functools.partial(copy.deepcopy, given), better="lower" if lower else "higher")
+
+
+def make_measure(metric: Metric) -> Measure:
+    """A new measure, ready for the first batch."""
+    made: Any = metric.make()
+    if _takes_predictions(made):
+        return _OfPredictions(metric.name, made)
+    whole = callable(getattr(made, "update", None)) and callable(getattr(made, "compute", None))
+    require(
+        whole, f"metric {metric.name!r}: make() must give an object with update and compute, not {type(made).__name__}"
+    )
+    measure: Measure = made
+    return measure
+
+
+def number(name: str, value: object) -> float:
+    """A metric's value, refused where it is no single number."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        require(math.prod(value.shape) == 1, f"metric {name!r} gives {_kind(value)}: it must give one number")
+        value = value.item()
+    require(isinstance(value, numbers.Real), f"metric {name!r} gives {_kind(value)}: it must give one number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def check_name(what: str, name: object) -> None:
+    """Names become columns of a table and names of files."""
+    good = isinstance(name, str) and NAME.fullmatch(name) is not None
+    require(good, f"{what} must be of letters, digits and underscores, and begin with a letter, not {name!r}")
+
+
+class PlainForward:
+    """A measure that calls the model on a batch's inputs and changes nothing: it may share its forward pass."""
+
+
+class _Mean:
+    def __init__(self, name: str, fn: Callable[[nn.Module, Batch], Tensor | float]):
+        self._name, self._fn = name, fn
+        self._total, self._samples = 0.0, 0
+
+    def update(self, model: nn.Module, batch: Batch) -> None:
+        count = samples_in(batch)
+        self._total += number(self._name, self._fn(model, batch)) * count
+        self._samples += count
+
+    def compute(self) -> float:
+        return self._total / self._samples
+
+
+class _PlainLoss(_Mean, PlainForward):
+    """Of a loss that is known to look at the model's outputs alone."""
+
+
+class _Accuracy(PlainForward):
+    """Right answers are counted, not averaged: a sum of whole numbers is exact."""
+
+    def __init__(self) -> None:
+        self._right, self._samples = 0.0, 0
+
+    def update(self, model: nn.Module, batch: Batch) -> None:
+        right = count_correct(model, batch)
+        self._right += math.nan if right is None else int(right)
+        self._samples += samples_in(batch)
+
+    def compute(self) -> float:
+        return self._right / self._samples
+
+
+accuracy = Metric("accuracy", _Accuracy, scale=100.0)
+"""The share of right answers; NaN where a batch is not that of a classification."""
+
+
+class _OfPredictions(PlainForward):
+    """A metric of torchmetrics' shape, given the model's outputs for batches (inputs, targets)."""
+
+    def __init__(self, name: str, metric: Any):
+        self._name, self._metric = name, metric
+        metric.reset()
+
+    def update(self, model: nn.Module, batch: Batch) -> None:
+        pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+        require(pair, f"metric {self._name!r} needs batches (inputs, targets): give a Metric with update(model, batch)")
+        inputs, target = batch
+        if isinstance(self._metric, nn.Module) and isinstance(target, Tensor):
+            self._metric.to(target.device)
+        self._metric.update(model(inputs), target)
+
+    def compute(self) -> float:
+        return number(self._name, self._metric.compute())
+
+
+def _takes_predictions(given: object) -> bool:
+    """Whether this has torchmetrics' shape: update(preds, target), compute() and reset()."""
+    if not all(callable(getattr(given, name, None)) for name in ("update", "compute", "reset")):
+        return False
+    return list(inspect.signature(given.update).parameters)[:2] == ["preds", "target"]  # type: ignore[attr-defined]
+
+
+def count_correct(model: nn.Module, batch: Batch) -> Tensor | None:
+    """How many samples of a batch (inputs, labels) the model's largest output names rightly.
+
+    None where the batch is not that of a classification: two tensors, the second of whole numbers, one per sample.
+    """
+    if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
+        return None
+    inputs, labels = batch
+    if labels.dim() != 1 or labels.is_floating_point():
+        return None
+    outputs = model(inputs)
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(labels):
+        return None
+    right: Tensor = outputs.argmax(dim=1) == labels
+    return right.sum()
+
+
+def samples_in(batch: Batch) -> int:
+    """How many samples were collated to this batch: the length of the first thing in it that is no container.
+
+    >>> samples_in({"words": ("a", "b", "c"), "label": np.zeros(3)})
+    3
+    """
+    if isinstance(batch, dict):
+        return samples_in(next(iter(batch.values())))
+    if isinstance(batch, (tuple, list)) and isinstance(batch[0], (Tensor, tuple, list, dict)):
+        return samples_in(batch[0])
+    return len(batch)
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, (Tensor, np.ndarray)):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"{value!r}"
