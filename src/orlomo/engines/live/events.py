@@ -36,6 +36,7 @@ class NoRoom(NamedTuple):
     """These workers have no place to work yet, and should not be waited for; `Ready` follows when they have."""
 
     workers: tuple[int, ...]
+    busy: frozenset[int] = frozenset()
 
 
 class Reported(NamedTuple):

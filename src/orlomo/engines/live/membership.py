@@ -121,8 +121,9 @@ class Membership:
                 return self._remove(worker, is_busy)
             case Resize(workers, busy):
                 return self._resize(workers, busy)
-            case NoRoom(workers):
-                return self._no_room([rank for rank in self.ranks if rank.takes_part and rank.worker in workers])
+            case NoRoom(workers, busy):
+                late = [rank for rank in self.ranks if rank.takes_part and rank.worker in workers]
+                return self._no_room(_idle_first(late, busy))
         rank = next((rank for rank in self.ranks if rank.worker == event.worker), None)
         # The worker may have been stopped while the event was on its way.
         return [] if rank is None else self._handle_one(rank, event, now)
@@ -235,21 +236,22 @@ class Membership:
         return actions
 
     def _resume(self, busy: frozenset[int], now: float) -> list[Action]:
-        """Every worker is started again, with its id; what it holds is sent to it once more.
+        """Every worker is started again under its id; what it held is sent to it once more.
 
-        Where workers keep state it is gone with them, and a replay, which has it, would differ: so they are recorded as
-        crashed and others follow. Those that hold nothing leave first: while the others hold something no barrier
-        closes, and none of the leaving is given an assignment by it.
+        Whoever resumes has mended what was wrong: losses and refusals are counted from zero.
         """
-        actions: list[Action] = []
-        for rank in sorted(self.ranks, key=lambda rank: rank.worker in busy):
-            # Whoever resumes has mended what was wrong: losses are counted from the beginning again.
+        for rank in self.ranks:
             rank.refusals, rank.losses, rank.cause = 0, 0, None
             rank.due = now if rank.worker is None else None
+        if self.keeps_worker_state:
+            return self._replace_all(busy)
+        return [Start(rank.worker, rank.number) for rank in self.ranks if rank.worker is not None]
+
+    def _replace_all(self, busy: frozenset[int]) -> list[Action]:
+        """The state that the workers kept is gone, but a replay would have it: so the record must show new workers."""
+        actions: list[Action] = []
+        for rank in _idle_first(self.ranks, busy):
             if rank.worker is None:
-                continue
-            if not self.keeps_worker_state:
-                actions.append(Start(rank.worker, rank.number))
                 continue
             if rank.takes_part:
                 self.lost += 1
@@ -310,3 +312,11 @@ class Membership:
         """From a checkpoint; call with `Resume` when another process continues."""
         ranks = [Rank(**{**row, "cause": row["cause"] and Cause(**row["cause"])}) for row in table["ranks"]]
         return cls(limit, keeps_worker_state, ranks, table["next_worker"], table["lost"], table["refused"])
+
+
+def _idle_first(ranks: list[Rank], busy: frozenset[int]) -> list[Rank]:
+    """The order in which several workers leave: a barrier closes when the last that holds an assignment is gone.
+
+    By then those that wait at the barrier must be gone, too, or they would be given an assignment.
+    """
+    return sorted(ranks, key=lambda rank: rank.worker in busy)
