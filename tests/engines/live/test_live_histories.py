@@ -14,27 +14,20 @@ from typing import Any, get_args
 
 import pytest
 
+from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Start, Stop
 from orlomo.engines.live.events import (
-    Action,
     Add,
     Begin,
-    Deny,
-    End,
     Event,
-    Join,
-    Leave,
     Lost,
     NoRoom,
     NotStarted,
     Ready,
-    Redo,
     Refused,
     Remove,
     Reported,
     Resize,
     Resume,
-    Start,
-    Stop,
     Tick,
 )
 from orlomo.engines.live.membership import Membership
@@ -251,7 +244,7 @@ def run_all(seeds: Iterable[int]) -> Counter[str]:
 def test_generated_histories() -> None:
     alone = os.environ.get("ORLOMO_HISTORY_SEED")
     seen = run_all([int(alone)] if alone else range(HISTORIES))
-    kinds = {kind.__name__ for kind in (*get_args(Event), *get_args(Action))}
+    kinds = {kind.__name__ for kind in get_args(Event | Action)}
     assert alone or {kind for kind in kinds if seen[kind] > 100} == kinds  # all of it happens, and often
 
 

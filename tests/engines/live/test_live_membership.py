@@ -9,27 +9,19 @@ import sys
 
 import pytest
 
+from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Say, Start, Stop
 from orlomo.engines.live.events import (
-    Action,
     Add,
     Begin,
-    Deny,
-    End,
-    Join,
-    Leave,
     Lost,
     NoRoom,
     NotStarted,
     Ready,
-    Redo,
     Refused,
     Remove,
     Reported,
     Resize,
     Resume,
-    Say,
-    Start,
-    Stop,
     Tick,
 )
 from orlomo.engines.live.membership import LONGEST_WAIT_SECONDS, LOSSES_IN_A_ROW, REFUSALS_IN_A_ROW, Membership

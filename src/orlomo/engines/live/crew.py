@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from orlomo.engines.live.events import Lost, Ready
 from orlomo.engines.processes.worker import Job, Order
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.server import Vectors
@@ -26,6 +27,9 @@ RECENT = 16
 """Rounds of a worker from which its deadline is taken."""
 
 
+__all__ = ["Arrived", "Came", "Crew", "Listening", "Lost", "Member"]
+
+
 class Arrived(NamedTuple):
     """A report, its vectors where the worker left them; times in seconds of the monotonic clock."""
 
@@ -35,19 +39,7 @@ class Arrived(NamedTuple):
     compute_seconds: float
 
 
-class Lost(NamedTuple):
-    """A worker is gone, or of no use any more. It is for the listener to dismiss it."""
-
-    worker: int
-    reason: str
-    traceback: str = ""  # where its code raised
-    refused: bool = False  # its reports were of no use
-
-
-class Came(NamedTuple):
-    """A worker that had no place when it was hired is ready now."""
-
-    worker: int
+Came = Ready
 
 
 class Crew(Protocol):
@@ -137,7 +129,7 @@ class Member:
 
 
 class Listening:
-    """When the server last looked. Where it was away itself (Ctrl-Z and fg, a laptop asleep), nobody else is late."""
+    """When the server last looked, so that no worker is blamed for a time in which the server itself was away."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -145,6 +137,8 @@ class Listening:
     def now(self, members: Iterable[Member]) -> float:
         """The time, once these members are excused for an absence of the server."""
         now = time.monotonic()
+        # After Ctrl-Z and fg, or a laptop asleep, every worker looks late: its report may have been in the pipe all the
+        # time, or the worker slept with the server. So none of that time counts against its deadline.
         if now - self._last > ABSENCE_SECONDS:
             for member in members:
                 member.excused += now - self._last

@@ -11,30 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from orlomo.engines.live.events import (
-    Action,
-    Add,
-    Begin,
-    Deny,
-    End,
-    Event,
-    Join,
-    Leave,
-    Lost,
-    NoRoom,
-    NotStarted,
-    Ready,
-    Redo,
-    Refused,
-    Remove,
-    Reported,
-    Resize,
-    Resume,
-    Say,
-    Start,
-    Stop,
-    Tick,
-)
+from orlomo.engines.live import events
+from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Say, Start, Stop
 
 REFUSALS_IN_A_ROW = 3
 """Reports of a worker refused in a row after which it is replaced."""
@@ -73,13 +51,13 @@ class Membership:
     """The ranks of a run, and the ids given out so far.
 
     >>> membership = Membership()
-    >>> membership.handle(Begin(workers=2), now=0.0)
+    >>> membership.handle(events.Begin(workers=2), now=0.0)
     [Start(worker=0, rank=0), Start(worker=1, rank=1)]
-    >>> membership.handle(Lost(1, "killed by SIGKILL"), now=5.0)  # doctest: +NORMALIZE_WHITESPACE
+    >>> membership.handle(events.Lost(1, "killed by SIGKILL"), now=5.0)  # doctest: +NORMALIZE_WHITESPACE
     [Say(text='worker 1 is lost: killed by SIGKILL', details=''), Stop(worker=1), Leave(worker=1, kind='crash')]
-    >>> membership.handle(Tick(), now=5.0)
+    >>> membership.handle(events.Tick(), now=5.0)
     [Start(worker=2, rank=1)]
-    >>> membership.handle(Ready(2), now=6.0)
+    >>> membership.handle(events.Ready(2), now=6.0)
     [Join(worker=2)]
     """
 
@@ -106,43 +84,41 @@ class Membership:
         """Whether this worker gets no further assignment."""
         return any(rank.worker == worker and rank.is_leaving for rank in self.ranks)
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[Action]:
         """What to do about an event, in order; `now` is in seconds of a clock that continues after a resume."""
         match event:
-            case Begin(workers):
+            case events.Begin(workers):
                 return [self._start(self._new_rank(takes_part=True)) for _ in range(workers)]
-            case Resume(busy):
+            case events.Resume(busy):
                 return self._resume(busy, now)
-            case Tick():
+            case events.Tick():
                 return [self._start(rank) for rank in self.ranks if rank.worker is None and (rank.due or 0.0) <= now]
-            case Add():
+            case events.Add():
                 return self._resize(1 + sum(not rank.is_leaving for rank in self.ranks), frozenset())
-            case Remove(worker, is_busy):
+            case events.Remove(worker, is_busy):
                 return self._remove(worker, is_busy)
-            case Resize(workers, busy):
+            case events.Resize(workers, busy):
                 return self._resize(workers, busy)
-            case NoRoom(workers, busy):
+            case events.NoRoom(workers, busy):
                 late = [rank for rank in self.ranks if rank.takes_part and rank.worker in workers]
                 return self._no_room(_idle_first(late, busy))
         rank = next((rank for rank in self.ranks if rank.worker == event.worker), None)
         # The worker may have been stopped while the event was on its way.
         return [] if rank is None else self._handle_one(rank, event, now)
 
-    def _handle_one(
-        self, rank: Rank, event: Ready | NotStarted | Reported | Refused | Lost, now: float
-    ) -> list[Action]:
+    def _handle_one(self, rank: Rank, event: events.OfOne, now: float) -> list[Action]:
         match event:
-            case Ready(worker):
+            case events.Ready(worker):
                 joins, rank.takes_part = not rank.takes_part, True
                 return [Join(worker)] if joins else []
-            case NotStarted(_, reason):
+            case events.NotStarted(_, reason):
                 return self._not_started(rank, reason, now)
-            case Reported():
+            case events.Reported():
                 rank.refusals, rank.losses, rank.cause, rank.due = 0, 0, None, None
                 return self._let_go(rank) if rank.is_leaving else []
-            case Refused(_, reason):
+            case events.Refused(_, reason):
                 return self._refuse(rank, reason, now)
-            case Lost(_, reason, traceback):
+            case events.Lost(_, reason, traceback):
                 return self._lose(rank, Cause(reason, raised=bool(traceback)), traceback, now)
 
     # Losses
