@@ -1,4 +1,4 @@
-"""What a live run knows of its workers, wherever they are: it hires them, gives them work, and hears what happens."""
+"""What reaches the workers of a live run, wherever they are: starts them, sends assignments, says what has happened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from orlomo.engines.live.events import Lost, Ready
+from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.worker import Job, Order
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.server import Vectors
@@ -27,9 +27,6 @@ RECENT = 16
 """Rounds of a worker from which its deadline is taken."""
 
 
-__all__ = ["Arrived", "Came", "Crew", "Listening", "Lost", "Member"]
-
-
 class Arrived(NamedTuple):
     """A report, its vectors where the worker left them; times in seconds of the monotonic clock."""
 
@@ -39,47 +36,39 @@ class Arrived(NamedTuple):
     compute_seconds: float
 
 
-Came = Ready
+CrewEvent = Ready | NoRoom | Arrived | Lost
 
 
 class Crew(Protocol):
-    """The workers of a live run."""
-
-    @property
-    def workers(self) -> list[int]:
-        """Who is there, or lost and not dismissed yet."""
+    """The workers of a live run. It knows no method and no rule about who takes part."""
 
     @property
     def anyone_ready(self) -> bool:
         """Whether a worker has been ready so far."""
 
-    @property
-    def absent(self) -> list[int]:
-        """Who was hired, has no place to work yet, and should not be waited for."""
+    def start(self, worker: int, rank: int) -> bool:
+        """Start a worker; it may be sent an assignment at once. OSError or EOFError where none can be started.
 
-    def hire(self, worker: int, seat: int) -> bool:
-        """Start a worker; it may be given an assignment at once. OSError or EOFError where none can be started.
-
-        Whether it has a place; if not, it is `absent` until it has `Came`.
+        Whether it takes part from now on; if not, it waits for room, and does once it is `Ready`.
         """
 
     def room(self, worker: int) -> Vectors:
         """Where to put what is handed to this worker."""
 
-    def assign(self, assignment: Assignment) -> Assignment:
+    def send(self, assignment: Assignment) -> Assignment:
         """Let a worker compute. What comes back has vectors that stay as they are until it reports."""
 
-    def withdraw(self, worker: int) -> None:
-        """Take back what an absent worker has been assigned."""
+    def stop(self, worker: int) -> None:
+        """Stop a worker; the round it has in hand is not reported."""
 
-    def dismiss(self, worker: int) -> None:
-        """End a worker; the round it has in hand is not reported."""
+    def wait(self, seconds: float) -> list[CrewEvent]:
+        """What has happened, in the order it happened; nothing, if nothing does for so long.
 
-    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
-        """What has happened, in the order it happened; nothing, if nothing does for so long."""
+        Workers that have `NoRoom` hold no assignment any more.
+        """
 
     def listing(self) -> list[dict[str, Any]]:
-        """A worker a row, for people."""
+        """One row per worker, for display."""
 
 
 @dataclass

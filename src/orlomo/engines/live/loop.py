@@ -18,15 +18,14 @@ from orlomo.config import RunConfig
 from orlomo.engines.live import events
 from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Say, Start, Stop
 from orlomo.engines.live.control import Control, Request
-from orlomo.engines.live.crew import Arrived, Came, Crew, Lost
-from orlomo.engines.live.membership import Membership
-from orlomo.engines.live.rows import change_row, report_row
+from orlomo.engines.live.crew import Arrived, Crew, CrewEvent
+from orlomo.engines.live.membership import Membership, keeps_worker_state
+from orlomo.engines.live.rows import row_of_change, row_of_report
 from orlomo.engines.processes.evaluator import EvaluationFailed
 from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment
-from orlomo.methods.method import Method
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.log import Log
 from orlomo.records.run import DISK_RETRY_SECONDS, resume_command
@@ -140,7 +139,6 @@ class Live(ABC):
             happened = self._crew.wait(min(0.2, max(0.0, self.membership.next_due - session.elapsed())))
             while happened:
                 self._take(happened.pop(0))  # popped, so that its vectors are given back at once
-            self._look_after_absent()
             self._tell(events.Tick())
             control.answer(self._obey)
             session.gather(self._evaluator, keep=session.unfinished)
@@ -151,18 +149,15 @@ class Live(ABC):
 
     # What happens
 
-    def _take(self, event: Arrived | Lost | Came) -> None:
+    def _take(self, event: CrewEvent) -> None:
         if self.at_end:  # what arrives after the last report is not folded in
             return
         if isinstance(event, Arrived):
             self._receive(event)
+        elif isinstance(event, events.NoRoom):
+            self._tell(event._replace(busy=frozenset(self._held)))
         else:
             self._tell(event)
-
-    def _look_after_absent(self) -> None:
-        for worker in self._crew.absent:
-            self._crew.withdraw(worker)
-        self._tell(events.NoRoom(tuple(self._crew.absent), frozenset(self._held)))
 
     def _receive(self, arrived: Arrived) -> None:
         report, worker = arrived.report, arrived.report.worker
@@ -176,7 +171,7 @@ class Live(ABC):
         # Answered before anything is written down: the workers compute while the server records.
         self._hand([assignment for assignment in assignments if assignment.worker != worker or not leaves])
         assert self.server.last_fold is not None
-        row = report_row(self.server.last_fold, done.learning_rate, arrived, self.session.elapsed())
+        row = row_of_report(self.server.last_fold, done.learning_rate, arrived, self.session.elapsed())
         self.session.record_report(row, report)
         self._tell(events.Reported(worker))
         self._evaluate_if_due()
@@ -209,7 +204,7 @@ class Live(ABC):
             case Leave(worker, kind):
                 self._leave(worker, kind)
             case Stop(worker):
-                self._crew.dismiss(worker)
+                self._crew.stop(worker)
             case Redo(worker):
                 assignment = self._held[worker]
                 if assignment.momentum is not None:  # it may have been overwritten; the parameters were not
@@ -224,7 +219,7 @@ class Live(ABC):
 
     def _start(self, worker: int, rank: int) -> None:
         try:
-            takes_part = self._crew.hire(worker, rank)
+            takes_part = self._crew.start(worker, rank)
         except (OSError, EOFError) as error:  # no memory, no processes, no files left
             self._tell(events.NotStarted(worker, f"cannot start a worker: {error}"))
             return
@@ -234,14 +229,14 @@ class Live(ABC):
     def _join(self, worker: int) -> None:
         iteration = self.server.iteration
         self._hand(self.server.join(worker))
-        self.session.record_change(change_row("join", iteration, worker, self.session.elapsed()))
+        self.session.record_change(row_of_change("join", iteration, worker, self.session.elapsed()))
         self._log.note(f"worker {worker} joins")
 
     def _leave(self, worker: int, kind: str) -> None:
         self._held.pop(worker, None)
         iteration = self.server.iteration
         assignments = self.server.leave(worker)  # may close a barrier
-        self.session.record_change(change_row(kind, iteration, worker, self.session.elapsed()))
+        self.session.record_change(row_of_change(kind, iteration, worker, self.session.elapsed()))
         if kind == "leave":
             self._log.note(f"worker {worker} leaves")
         self._hand(assignments)
@@ -257,7 +252,7 @@ class Live(ABC):
 
     def _hand(self, assignments: list[Assignment]) -> None:
         for assignment in assignments:
-            self._held[assignment.worker] = self._crew.assign(assignment)
+            self._held[assignment.worker] = self._crew.send(assignment)
 
     def _evaluate_if_due(self) -> None:
         if self.session.unfinished < EVALUATIONS_WAITING:
@@ -271,8 +266,3 @@ class Live(ABC):
             self.save()
         except RunFolderError as error:
             self._log.warn(f"NO CHECKPOINT: {error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")
-
-
-def keeps_worker_state(method: Method) -> bool:
-    """Whether the workers of this method remember something from round to round."""
-    return bool(getattr(method, "worker_vectors", ()) or getattr(method, "worker_numbers", ()))

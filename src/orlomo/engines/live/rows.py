@@ -11,7 +11,7 @@ from orlomo.engines.live.crew import Arrived
 from orlomo.methods.ledger import Fold
 
 
-def report_row(fold: Fold, learning_rate: float, arrived: Arrived, now: float) -> dict[str, Any]:
+def row_of_report(fold: Fold, learning_rate: float, arrived: Arrived, now: float) -> dict[str, Any]:
     """How a report was folded in; `now` is in seconds of the run."""
     return {
         "kind": REPORT,
@@ -29,7 +29,7 @@ def report_row(fold: Fold, learning_rate: float, arrived: Arrived, now: float) -
     }
 
 
-def change_row(kind: str, iteration: int, worker: int, now: float) -> dict[str, Any]:
+def row_of_change(kind: str, iteration: int, worker: int, now: float) -> dict[str, Any]:
     """A worker has come or gone; columns that say something about reports only are empty."""
     row: dict[str, Any] = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}
     return row | {"kind": KINDS.index(kind), "iteration": iteration, "worker": worker, "finish": now}
