@@ -61,7 +61,7 @@ class Live(ABC):
         self.server = self.session.server
         self._folder, self._log = folder, Log(folder, warn)
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
-        self._wanted_workers = workers
+        self._wanted_workers, self._has_begun = workers, False
         self._since = time.time_ns()
         limit, keeps = config.method.max_workers, keeps_worker_state(config.method)
         self.membership = Membership(limit, keeps)
@@ -88,6 +88,7 @@ class Live(ABC):
             self.server.place = self._crew.room
             try:
                 self._begin()
+                self._has_begun = True
                 self._loop(signals, control)
             except signals.Stop as stop:
                 self.save()
@@ -243,8 +244,9 @@ class Live(ABC):
         self._evaluate_if_due()
 
     def _end(self, error: OrlomoError) -> OrlomoError:
-        """The error that ends the run, which is saved first."""
-        self.save()
+        """The error that ends the run, which is saved first; half begun it is not, and resumes as it did this time."""
+        if self._has_begun:
+            self.save()
         where, again = self._folder / "log.txt", resume_command(self._folder) + self.resume_flags
         return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"))
 
