@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,20 @@ import tomli_w
 
 from orlomo.clusters.cluster import Cluster, cluster
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.loading import class_digest, is_place, source_digest
+from orlomo.methods import tables as methods
 from orlomo.methods.method import Method
-from orlomo.methods.registry import method, method_class
+from orlomo.methods.registry import CUSTOM
+from orlomo.values import build, plain
 
 ENGINES = ("simulated", "processes", "ray")
 COMPILE = ("auto", "on", "off")
+
+FORMAT = 2
+"""Of run folders."""
+
+RECORD_KEYS = ("format", "code")
+"""In a run's config.toml, what is about the folder and is no setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,27 +153,46 @@ class RunConfig:
 def to_table(config: RunConfig) -> dict[str, Any]:
     """Plain nested values, as in a TOML file; None is left out."""
     left_out = ("method",) if config.engine == "simulated" else ("method", "cluster")
-    table = _plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
-    return {**table, "method": config.method.to_table()}
+    table = plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
+    return {**table, "method": methods.to_table(config.method)}
 
 
-def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
-    """The config of such a table. `method` and `cluster` may be names instead of tables."""
-    table = dict(table)
+def from_table(
+    table: dict[str, Any], where: str = "config", *, method: Method | None = None, code: bool = True
+) -> RunConfig:
+    """The config of such a table. `method` and `cluster` in it may be names instead of tables.
+
+    `method`: in place of one that only Python has. Without `code`, a method of the user's own is not loaded.
+    """
+    table = {key: value for key, value in table.items() if key not in RECORD_KEYS}
     named = table.pop("method", "orlomo")
-    settings = dict(named) if isinstance(named, dict) else {"name": named}
-    name = settings.pop("name", "orlomo")
-    kind = method_class(name)
-    every = typing.get_type_hints(kind)
-    hints = {f.name: every[f.name] for f in dataclasses.fields(kind)}
-    settings = {
-        key: _convert(value, hints[key], f"{where}, method {key}") if key in hints else value
-        for key, value in settings.items()
-    }
-    chosen = make_cluster(table.pop("cluster", "homogeneous"), where)
-    return typing.cast(
-        RunConfig, _build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where)
-    )
+    chosen = methods.from_table(dict(named) if isinstance(named, dict) else {"name": named}, where, method, code)
+    where_it_runs = make_cluster(table.pop("cluster", "homogeneous"), where)
+    made = build(RunConfig, {**table, "method": chosen, "cluster": where_it_runs}, where)
+    return typing.cast(RunConfig, made)
+
+
+def check_reads_back(config: RunConfig) -> None:
+    """An error unless what a run's folder would hold is this config again, to the last setting."""
+    for name, value in methods.to_table(config.method).items():
+        try:
+            tomli_w.dumps({name: value})
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
+                "or lists and tables of them"
+            ) from None
+    again = from_table(tomllib.loads(write(config)), method=config.method)
+    if again.method != config.method or to_table(again) != to_table(config):
+        raise ConfigError(f"the config does not read back equal: {config.method} becomes {again.method}")
+
+
+def code_digests(config: RunConfig) -> dict[str, str]:
+    """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
+    found = {"task": source_digest(config.task) if is_place(config.task) else ""}
+    name = methods.to_table(config.method)["name"]
+    found["method"] = source_digest(name) if is_place(name) else class_digest(type(config.method)) * (name == CUSTOM)
+    return {what: digest for what, digest in found.items() if digest}
 
 
 def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
@@ -187,6 +214,8 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
     if isinstance(task := table.get("task"), str) and ".py:" in task:
         table["task"] = str(path.parent.absolute() / task)
+    if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):
+        own["name"] = str(path.parent.absolute() / own["name"])
     if isinstance(chosen := table.get("cluster"), dict):
         for speed in chosen.get("speeds", []):
             if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):
@@ -194,9 +223,9 @@ def read(path: Path) -> dict[str, Any]:
     return table
 
 
-def write(config: RunConfig) -> str:
-    """The config as TOML text."""
-    return tomli_w.dumps(to_table(config))
+def write(config: RunConfig, **more: Any) -> str:
+    """The config as TOML text, `more` tables with it."""
+    return tomli_w.dumps({**to_table(config), **more})
 
 
 def make_cluster(value: Any, where: str) -> Cluster:
@@ -212,49 +241,6 @@ def make_cluster(value: Any, where: str) -> Cluster:
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
     if preset is None:
-        return typing.cast(Cluster, _build(Cluster, table, f"{where}, cluster"))
+        return typing.cast(Cluster, build(Cluster, table, f"{where}, cluster"))
     base = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)}
-    return typing.cast(Cluster, _build(Cluster, base | table, f"{where}, cluster"))
-
-
-def _build(kind: Any, table: dict[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind)]
-    values = {}
-    for key, value in table.items():
-        if key not in known:
-            raise unknown_name(f"key in {where}", key, known)
-        values[key] = _convert(value, hints[key], f"{where}, {key}")
-    return kind(**values)
-
-
-def _convert(value: Any, hint: Any, where: str) -> Any:
-    if typing.get_origin(hint) is types.UnionType:
-        if value is None:
-            return None
-        hint = next(choice for choice in typing.get_args(hint) if choice is not type(None))
-    if typing.get_origin(hint) is dict:
-        inner = typing.get_args(hint)[1]
-        require(isinstance(value, dict), f"{where} must be a table, not {value!r}")
-        return {str(key): _convert(part, inner, f"{where} {key}") for key, part in value.items()}
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)[0]
-        require(isinstance(value, (list, tuple)), f"{where} must be a list, not {value!r}")
-        return tuple(_convert(part, inner, where) for part in value)
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _build(hint, value, where)
-    if hint is float and type(value) is int:
-        return float(value)
-    wanted = {int: "a whole number", float: "a number", str: "a text"}.get(hint, getattr(hint, "__name__", str(hint)))
-    require(isinstance(value, hint) and not isinstance(value, bool), f"{where} must be {wanted}, not {value!r}")
-    return value
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items() if part is not None}
-    if isinstance(value, (tuple, list)):
-        return [_plain(part) for part in value]
-    return value
+    return typing.cast(Cluster, build(Cluster, base | table, f"{where}, cluster"))

@@ -20,7 +20,7 @@ class ConfigError(OrlomoError):
 class ReportRefused(OrlomoError):
     """The server will not fold this report; its state is as it was before.
 
-    `reason` is one of `unknown`, `folded`, `length`, `finite`.
+    `reason` is one of `unknown`, `folded`, `length`, `finite`, `samples`.
     """
 
     def __init__(self, reason: str, message: str):

@@ -6,8 +6,7 @@ import math
 
 from orlomo.clusters.cluster import Cluster
 from orlomo.clusters.cluster import cluster as cluster_by_name
-from orlomo.clusters.schedule import Schedule, lay_down
-from orlomo.engines.simulated.plan import round_bytes
+from orlomo.clusters.schedule import Schedule, make_schedule
 from orlomo.errors import require
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method as method_by_name
@@ -22,7 +21,7 @@ def trace(
     seed: int = 0,
     parameters: int = 0,
 ) -> Schedule:
-    """Lay the schedule of a run down: `iterations` reports of `workers` workers.
+    """The schedule of a run alone: `iterations` reports of `workers` workers.
 
     Args:
         parameters: the model's size, where the cluster's links have a bandwidth.
@@ -34,12 +33,5 @@ def trace(
     require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
     require(math.isfinite(parameters) and parameters >= 0, f"parameters must be 0 or more, not {parameters}")
     chosen = method_by_name(method) if isinstance(method, str) else method
-    return lay_down(
-        chosen.ledger(workers, epoch_samples=1),
-        cluster_by_name(cluster),
-        workers=workers,
-        local_steps=chosen.local_steps,
-        reports=iterations,
-        seed=seed,
-        round_bytes=round_bytes(chosen, parameters),
-    )
+    where, size = cluster_by_name(cluster), 4 * parameters
+    return make_schedule(chosen, where, workers=workers, reports=iterations, seed=seed, parameter_bytes=size)

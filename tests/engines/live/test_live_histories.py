@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import pytest
 
+import orlomo
 from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Start, Stop
 from orlomo.engines.live.events import (
     Add,
@@ -32,7 +33,7 @@ from orlomo.engines.live.events import (
 )
 from orlomo.engines.live.membership import Membership
 from orlomo.errors import ConfigError
-from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Handout, Ledger
+from orlomo.methods.ledger import Assigned
 
 HISTORIES = 10_000
 EVENTS = 30
@@ -43,8 +44,7 @@ class History:
 
     def __init__(self, seed: int):
         self.source = source = random.Random(seed)
-        kind = source.choice([AsynchronousLedger, BarrierLedger])
-        self.ledger: Ledger = kind(lambda delay, workers: 1.0, lambda samples: 0.1)
+        self.ledger = source.choice([orlomo.OrLoMo(), orlomo.PRSGDm()]).ledger(workers=4)
         self.waits_for_room = source.random() < 0.5  # as on Ray: `Ready` comes later than `Start`
         self.keeps_state = source.random() < 0.3
         self.failing_starts = source.choice([0.0, 0.0, 0.3, 0.9])
@@ -60,7 +60,7 @@ class History:
         self.reports = 0
         workers = source.randint(1, 4)
         self.tell(Begin(workers))
-        self.hand(self.ledger.start(workers).handouts)
+        self.hand(self.ledger.start(workers).assigned)
 
     # What the loop does
 
@@ -88,13 +88,13 @@ class History:
             case Join(worker):
                 assert worker in self.running
                 assert worker not in self.gone
-                self.hand(self.ledger.join(worker).handouts)
+                self.hand(self.ledger.join(worker).assigned)
             case Leave(worker, kind):
                 assert kind in ("leave", "crash")
                 self.held.discard(worker)
                 if isinstance(event, Resume):
                     self.gone.add(worker)
-                self.hand(self.ledger.leave(worker).handouts)
+                self.hand(self.ledger.leave(worker).assigned)
             case Redo(worker):
                 assert worker in self.held
                 assert worker in self.running
@@ -120,15 +120,15 @@ class History:
         self.ready.add(worker)
         self.tell(Ready(worker))
 
-    def hand(self, handouts: list[Handout], besides: int | None = None) -> None:
-        for handout in handouts:
-            if handout.worker == besides:
+    def hand(self, assigned: list[Assigned], besides: int | None = None) -> None:
+        for one in assigned:
+            if one.worker == besides:
                 continue
-            assert handout.worker not in self.gone, "who has left gets no assignment"
-            assert handout.worker in self.running
-            assert self.membership.takes_part(handout.worker)
-            assert not self.membership.is_leaving(handout.worker)
-            self.held.add(handout.worker)
+            assert one.worker not in self.gone, "who has left gets no assignment"
+            assert one.worker in self.running
+            assert self.membership.takes_part(one.worker)
+            assert not self.membership.is_leaving(one.worker)
+            self.held.add(one.worker)
 
     # What can happen
 
@@ -136,7 +136,7 @@ class History:
         held, self.held = self.held, self.held - {worker}
         assert worker in held
         leaves = self.membership.is_leaving(worker)
-        self.hand(self.ledger.receive(worker, samples=1).handouts, besides=worker if leaves else None)
+        self.hand(self.ledger.receive(worker, samples=1).assigned, besides=worker if leaves else None)
         self.reports += 1
         self.tell(Reported(worker))
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import orlomo
-from orlomo.engines.live import loop
+from orlomo.engines.processes.crew import Fleet
+from orlomo.engines.processes.engine import Processes
 from small import classification, settings
 
 
@@ -48,12 +49,14 @@ def changes(run: orlomo.Run) -> list[tuple[str, int]]:
     return [(kind, worker) for kind, worker in rows if kind != "report"]
 
 
-@pytest.mark.parametrize("name", ["orlomo", "prsgdm", "msgd"])
+@pytest.mark.parametrize("name", ["orlomo", "prsgdm", "msgd", "delayed-nesterov"])
 def test_workers_that_keep_state_are_new_ones_after_a_resume(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Delayed Nesterov really keeps some; of the others, with their ledgers, it is pretended."""
     folder = stopped(name, tmp_path / "run")
-    monkeypatch.setattr(loop, "keeps_worker_state", lambda method: True)
+    if name != "delayed-nesterov":
+        monkeypatch.setattr(orlomo.Method, "keeps_worker_state", True)
     run = orlomo.resume(folder, task=classification())
     assert run.finished
     before = [0] if name == "msgd" else [0, 1, 2]
@@ -70,3 +73,24 @@ def test_workers_that_keep_no_state_continue_under_their_ids(name: str, tmp_path
     assert run.finished
     assert changes(run) == []
     assert set(run.event_columns["worker"].tolist()) == {0, 1, 2}
+
+
+def test_a_resume_that_fails_half_way_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a Ray cluster is gone: one worker is started, with the next one the engine fails."""
+    folder = stopped("prsgdm", tmp_path / "run")
+    start = Fleet.start
+
+    def fail(self: Fleet, worker: int, rank: int) -> bool:
+        if worker == 1:
+            raise RuntimeError("the cluster is gone")
+        return start(self, worker, rank)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Processes, "failures", (RuntimeError,))
+        patch.setattr(Fleet, "start", fail)
+        with pytest.raises(orlomo.OrlomoError, match=r"RuntimeError: the cluster is gone .*orlomo resume"):
+            orlomo.resume(folder, task=classification())
+    run = orlomo.resume(folder, task=classification())
+    assert run.finished
+    assert changes(run) == []
+    assert orlomo.replay(folder, task=classification(), jobs=1).agrees

@@ -6,7 +6,7 @@ in, records, evaluates, saves, and carries out what the membership decides.
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from orlomo.clusters.schedule import COLUMNS, KINDS, report_row
 from orlomo.config import RunConfig
 from orlomo.engines.live import events
 from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Say, Start, Stop
 from orlomo.engines.live.control import Control, Request
 from orlomo.engines.live.crew import Arrived, Crew, CrewEvent
-from orlomo.engines.live.membership import Membership, keeps_worker_state
-from orlomo.engines.live.rows import row_of_change, row_of_report
+from orlomo.engines.live.membership import Membership
 from orlomo.engines.processes.evaluator import EvaluationFailed
-from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports
+from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports, planned_samples
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment
@@ -59,11 +59,12 @@ class Live(ABC):
         self.config, self.task = config, task
         self.session = Session(config, task, recorder, total=planned_reports(config, task), progress=progress)
         self.server = self.session.server
+        self._planned_samples = planned_samples(config, task)
         self._folder, self._log = folder, Log(folder, warn)
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
         self._wanted_workers, self._has_begun = workers, False
         self._since = time.time_ns()
-        limit, keeps = config.method.max_workers, keeps_worker_state(config.method)
+        limit, keeps = config.method.max_workers, config.method.keeps_worker_state
         self.membership = Membership(limit, keeps)
         if resumed is not None:
             self._held = {assignment.worker: assignment for assignment in self.session.load(resumed)}
@@ -72,8 +73,9 @@ class Live(ABC):
 
     @property
     def at_end(self) -> bool:
-        """Whether all planned reports are folded in and no barrier is half full."""
-        return self.session.reports >= self.session.total and self.server.ledger.settled
+        """Whether all planned samples are in and no barrier is half full."""
+        ledger = self.server.ledger
+        return ledger.samples >= self._planned_samples and ledger.settled
 
     @abstractmethod
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
@@ -85,7 +87,7 @@ class Live(ABC):
             self._crew, self._evaluator = self.open(stack)
             control = Control(self._folder, self._since)
             stack.callback(control.close)
-            self.server.place = self._crew.room
+            self.server.destination = self._crew.destination
             try:
                 self._begin()
                 self._has_begun = True
@@ -101,11 +103,6 @@ class Live(ABC):
     def save(self) -> None:
         """Write a checkpoint. Work in flight is part of it: after a resume it looks as if the workers had been slow."""
         held: list[Assignment] = [] if self.at_end else list(self._held.values())
-        if self.server.method.carries_momentum and held:  # the workers' own copies are overwritten as they go
-            momentum = self.server.vectors.momentum
-            assert momentum is not None
-            now = momentum.clone()
-            held = [dataclasses.replace(assignment, momentum=now) for assignment in held]
         self.session.save(held, self.at_end, membership=self.membership.to_json())
 
     def _begin(self) -> None:
@@ -162,8 +159,10 @@ class Live(ABC):
 
     def _receive(self, arrived: Arrived) -> None:
         report, worker = arrived.report, arrived.report.worker
+        now = self.session.elapsed()
+        start = now - (time.monotonic() - arrived.sent)
         try:
-            assignments = self.server.receive(report)
+            assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
             self._tell(events.Refused(worker, str(refusal)))
             return
@@ -171,9 +170,11 @@ class Live(ABC):
         leaves = self.membership.is_leaving(worker)
         # Answered before anything is written down: the workers compute while the server records.
         self._hand([assignment for assignment in assignments if assignment.worker != worker or not leaves])
-        assert self.server.last_fold is not None
-        row = row_of_report(self.server.last_fold, done.learning_rate, arrived, self.session.elapsed())
-        self.session.record_report(row, report)
+        fold = self.server.last_fold
+        assert fold is not None
+        weight = self.config.method.weight(fold)
+        values = report_row(fold, weight, done.learning_rate, start, now, arrived.compute_seconds)
+        self.session.record_report(dict(zip(COLUMNS, values, strict=True)), report)
         self._tell(events.Reported(worker))
         self._evaluate_if_due()
 
@@ -207,10 +208,7 @@ class Live(ABC):
             case Stop(worker):
                 self._crew.stop(worker)
             case Redo(worker):
-                assignment = self._held[worker]
-                if assignment.momentum is not None:  # it may have been overwritten; the parameters were not
-                    assignment = dataclasses.replace(assignment, momentum=self.server.momentum)
-                self._hand([assignment])
+                self._hand([self._held[worker]])
             case Say(text, details):
                 self._log.warn(text, details)
             case Deny(reason):
@@ -230,14 +228,14 @@ class Live(ABC):
     def _join(self, worker: int) -> None:
         iteration = self.server.iteration
         self._hand(self.server.join(worker))
-        self.session.record_change(row_of_change("join", iteration, worker, self.session.elapsed()))
+        self._record("join", iteration, worker)
         self._log.note(f"worker {worker} joins")
 
     def _leave(self, worker: int, kind: str) -> None:
         self._held.pop(worker, None)
         iteration = self.server.iteration
         assignments = self.server.leave(worker)  # may close a barrier
-        self.session.record_change(row_of_change(kind, iteration, worker, self.session.elapsed()))
+        self._record(kind, iteration, worker)
         if kind == "leave":
             self._log.note(f"worker {worker} leaves")
         self._hand(assignments)
@@ -255,6 +253,11 @@ class Live(ABC):
     def _hand(self, assignments: list[Assignment]) -> None:
         for assignment in assignments:
             self._held[assignment.worker] = self._crew.send(assignment)
+
+    def _record(self, kind: str, iteration: int, worker: int) -> None:
+        row: dict[str, Any] = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}
+        row |= {"kind": KINDS.index(kind), "iteration": iteration, "worker": worker, "finish": self.session.elapsed()}
+        self.session.record_change(row)
 
     def _evaluate_if_due(self) -> None:
         if self.session.unfinished < EVALUATIONS_WAITING:

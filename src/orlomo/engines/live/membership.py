@@ -290,11 +290,6 @@ class Membership:
         return cls(limit, keeps_worker_state, ranks, table["next_worker"], table["lost"], table["refused"])
 
 
-def keeps_worker_state(method: object) -> bool:
-    """Whether the workers of this method remember something from round to round."""
-    return bool(getattr(method, "worker_vectors", ()) or getattr(method, "worker_numbers", ()))
-
-
 def _idle_first(ranks: list[Rank], busy: frozenset[int]) -> list[Rank]:
     """The order in which several workers leave: a barrier closes when the last that holds an assignment is gone.
 
