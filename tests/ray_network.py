@@ -138,7 +138,7 @@ def pulled_cable(folder: Path, other: subprocess.Popen[str]) -> None:
     wait_for(lambda: other.poll() is not None, driver)  # Ray ends on a machine that was given up
     start_ray("b")
     wait_for(lambda: "joins" in log.read_text(), driver)
-    subprocess.run(["pkill", "-INT", "-f", "-m orlomo train"], check=True)
+    subprocess.run(["pkill", "-INT", "-f", "--", "-m orlomo train"], check=True)
     assert driver.wait() == 130
     changes = sleepy.check(orlomo.load(folder))
     assert [kind for kind, _ in changes] == ["crash", "join"]

@@ -96,14 +96,14 @@ def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: N
     reported = events["kind"] == "report"
     pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
     changes = Counter(events["kind"].tolist())
-    once = len(set(pairs)) == len(pairs) == values["reports"] and changes["crash"] == values["counts"]["lost"]
+    once = len(set(pairs)) == len(pairs) == values["reports"] and changes["crash"] == values["membership"]["lost"]
     left = [f"process {pid}" for pid in faulty.trainers(place / "faults")]
     return Outcome(
         faults=trouble.done,
         accuracy=float(run.metric_columns["test_accuracy"][-1]),
         reports=len(pairs),
-        lost=values["counts"]["lost"],
-        refused=values["counts"]["refused"],
+        lost=values["membership"]["lost"],
+        refused=values["membership"]["refused"],
         agrees=once and orlomo.replay(run.folder, task=task, jobs=1).agrees,
         left_behind=left + sorted(shared_memory() - before),
         seconds=seconds,

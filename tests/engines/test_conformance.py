@@ -59,33 +59,45 @@ class StopAt(orlomo.Callback):
             os.kill(os.getpid(), self.number)
 
 
-def assert_whole(run: orlomo.Run, name: str) -> None:
+def assert_whole(run: orlomo.Run, resumed: bool = False) -> None:
     """Every report exactly once, in order, with the delays that the order implies."""
     events, config = run.event_columns, run.config
     assert run.finished
-    rows = list(zip(*(events[key].tolist() for key in ("worker", "round", "iteration", "index", "delay")), strict=True))
-    rounds = Counter(worker for worker, *_ in rows)
-    assert {(worker, number) for worker, number, *_ in rows} == {(w, n) for w in rounds for n in range(rounds[w])}
+    names = ("kind", "worker", "round", "iteration", "index", "delay")
+    rows = list(zip(*(events[key].tolist() for key in names), strict=True))
+    reports = [row[1:] for row in rows if row[0] == "report"]
+    rounds = Counter(worker for worker, *_ in reports)
+    assert {(worker, number) for worker, number, *_ in reports} == {(w, n) for w in rounds for n in range(rounds[w])}
     planned = planned_reports(config, classification())
     workers = config.workers
-    assert len(rows) == run.metric_columns["reports"][-1]
+    assert len(reports) == run.metric_columns["reports"][-1]
+    # What workers keep between rounds is gone with their processes: after a resume they are new ones.
+    renewed = resumed and config.method.keeps_worker_state and config.engine != "simulated"
+    changes = Counter(kind for kind, *_ in rows if kind != "report")
+    assert changes == (Counter(crash=workers, join=workers) if renewed else Counter())
     if config.method.synchronous:
-        assert len(rows) == -(-planned // workers) * workers
+        assert len(reports) == -(-planned // workers) * workers
         return
-    assert len(rows) == planned
-    assert [iteration for _, _, iteration, *_ in rows] == list(range(planned))
+    assert len(reports) == planned
+    assert [iteration for _, _, iteration, *_ in reports] == list(range(planned))
     held = dict.fromkeys(range(workers), 0)
-    for worker, _, iteration, index, delay in rows:
-        assert index == held[worker]
-        assert delay == iteration - index
-        held[worker] = iteration + 1
-    assert sum(delay for *_, delay in rows) + sum(planned - index for index in held.values()) == (workers - 1) * planned
+    for kind, worker, _, iteration, index, delay in rows:
+        if kind == "crash":
+            del held[worker]
+        elif kind == "join":
+            held[worker] = iteration
+        else:
+            assert index == held[worker]
+            assert delay == iteration - index
+            held[worker] = iteration + 1
+    delays, under_way = sum(delay for *_, delay in reports), sum(planned - index for index in held.values())
+    assert renewed or delays + under_way == (workers - 1) * planned
 
 
 @pytest.mark.parametrize(("engine", "name"), EVERY)
 def test_trains_and_replays(engine: str, name: str, tmp_path: Path) -> None:
     run = train(engine, name, tmp_path / "run")
-    assert_whole(run, name)
+    assert_whole(run)
     metrics, events = run.metric_columns, run.event_columns
     assert metrics["train_loss"][-1] < 0.5 * metrics["train_loss"][0]
     assert metrics["test_accuracy"][-1] > 0.9
@@ -107,7 +119,7 @@ def test_stopped_by_a_signal_it_goes_on(engine: str, name: str, number: str, tmp
     assert len(before.event_columns["kind"]) >= 11
     assert orlomo.replay(before.folder, task=classification(), jobs=1).agrees
     run = orlomo.resume(tmp_path / "run", task=classification())
-    assert_whole(run, name)
+    assert_whole(run, resumed=True)
     assert orlomo.replay(run.folder, task=classification(), jobs=1).agrees
 
 

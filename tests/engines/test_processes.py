@@ -53,12 +53,12 @@ def test_a_vector_is_copied_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     params = task.initial_params(0)
     server = method.server(params, 1)
     with Fleet(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as fleet:
-        fleet.hire(0, seat=0)
+        fleet.start(0, rank=0)
         slot = fleet.members[0].slot
         server.destination = fleet.destination
         [assignment] = server.start()
         assert assignment.params.data_ptr() == slot.assignment["params"].data_ptr()
-        fleet.assign(assignment)
+        fleet.send(assignment)
         events = []
         while not events:
             events = fleet.wait(10.0)
@@ -83,13 +83,13 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
     server = method.server(params, 4)
     with Fleet(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as fleet:
         for worker in range(4):
-            fleet.hire(worker, seat=worker)
+            fleet.start(worker, rank=worker)
         server.destination = fleet.destination
         assignments = server.start()
         while not all(member.ready for member in fleet.members.values()):
             fleet.wait(0.1)
         for assignment in reversed(assignments):  # the last is sent off first
-            fleet.assign(assignment)
+            fleet.send(assignment)
             assert fleet.members[assignment.worker].pipe.poll(60)  # done, and not looked at
         arrived = fleet.wait(1.0)
         assert [event.report.worker for event in arrived if isinstance(event, Arrived)] == [3, 2, 1, 0]

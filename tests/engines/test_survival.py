@@ -135,7 +135,8 @@ def test_a_report_that_is_not_finite_is_refused_and_computed_again(tmp_path: Pat
         assert "report refused" in trial.warnings[0]
         assert "is not finite" in trial.warnings[0]
         assert run.checkpoint is not None
-        assert run.checkpoint.values["counts"] == {"lost": 0, "refused": 1}
+        membership = run.checkpoint.values["membership"]
+        assert (membership["lost"], membership["refused"]) == (0, 1)
 
 
 def test_a_worker_whose_reports_are_refused_again_and_again_is_replaced(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_an_end_of_file_in_the_tasks_own_code_is_told_as_such(tmp_path: Path) ->
         trial.train({30: lambda done: faulty.everybody(trial.faults, "eof")})
 
 
-def test_trouble_in_one_seat_is_not_the_end(tmp_path: Path) -> None:
+def test_trouble_in_one_rank_is_not_the_end(tmp_path: Path) -> None:
     """Its new workers fail alike, more often than there are workers; the others are well, and slow to report."""
     trial = Trial(tmp_path, epochs=10, pace=(1, 30, 30))
 

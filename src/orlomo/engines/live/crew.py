@@ -1,4 +1,4 @@
-"""What a live run knows of its workers, wherever they are: it hires them, gives them work, and hears what happens."""
+"""What reaches the workers of a live run, wherever they are: starts them, sends assignments, says what has happened."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.worker import Job
 from orlomo.methods.messages import Assignment, Report, Vectors
 
@@ -34,59 +35,39 @@ class Arrived(NamedTuple):
     compute_seconds: float
 
 
-class Lost(NamedTuple):
-    """A worker is gone, or of no use any more. It is for the listener to dismiss it."""
-
-    worker: int
-    reason: str
-    traceback: str = ""  # where its code raised
-    refused: bool = False  # its reports were of no use
-
-
-class Came(NamedTuple):
-    """A worker that had no place when it was hired is ready now."""
-
-    worker: int
+CrewEvent = Ready | NoRoom | Arrived | Lost
 
 
 class Crew(Protocol):
-    """The workers of a live run."""
-
-    @property
-    def workers(self) -> list[int]:
-        """Who is there, or lost and not dismissed yet."""
+    """The workers of a live run. It knows no method and no rule about who takes part."""
 
     @property
     def anyone_ready(self) -> bool:
         """Whether a worker has been ready so far."""
 
-    @property
-    def absent(self) -> list[int]:
-        """Who was hired, has no place to work yet, and should not be waited for."""
+    def start(self, worker: int, rank: int) -> bool:
+        """Start a worker; it may be sent an assignment at once. OSError or EOFError where none can be started.
 
-    def hire(self, worker: int, seat: int) -> bool:
-        """Start a worker; it may be given an assignment at once. OSError or EOFError where none can be started.
-
-        Whether it has a place; if not, it is `absent` until it has `Came`.
+        Whether it takes part from now on; if not, it waits for room, and does once it is `Ready`.
         """
 
     def destination(self, worker: int) -> Vectors | None:
-        """Where to write what is assigned to this worker; None: nowhere, `assign` copies it before it returns."""
+        """Where to write what is assigned to this worker; None: nowhere, `send` copies it before it returns."""
 
-    def assign(self, assignment: Assignment) -> Assignment:
+    def send(self, assignment: Assignment) -> Assignment:
         """Let a worker compute. What comes back has vectors that stay as they are until it reports."""
 
-    def withdraw(self, worker: int) -> None:
-        """Take back what an absent worker has been assigned."""
+    def stop(self, worker: int) -> None:
+        """Stop a worker; the round it has in hand is not reported."""
 
-    def dismiss(self, worker: int) -> None:
-        """End a worker; the round it has in hand is not reported."""
+    def wait(self, seconds: float) -> list[CrewEvent]:
+        """What has happened, in the order it happened; nothing, if nothing does for so long.
 
-    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
-        """What has happened, in the order it happened; nothing, if nothing does for so long."""
+        Workers that have `NoRoom` hold no assignment any more.
+        """
 
     def listing(self) -> list[dict[str, Any]]:
-        """A worker a row, for people."""
+        """One row per worker, for display."""
 
 
 @dataclass
@@ -136,7 +117,7 @@ class Member:
 
 
 class Listening:
-    """When the server last looked. Where it was away itself (Ctrl-Z and fg, a laptop asleep), nobody else is late."""
+    """When the server last looked, so that no worker is blamed for a time in which the server itself was away."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -144,6 +125,8 @@ class Listening:
     def now(self, members: Iterable[Member]) -> float:
         """The time, once these members are excused for an absence of the server."""
         now = time.monotonic()
+        # After Ctrl-Z and fg, or a laptop asleep, every worker looks late: its report may have been in the pipe all the
+        # time, or the worker slept with the server. So none of that time counts against its deadline.
         if now - self._last > ABSENCE_SECONDS:
             for member in members:
                 member.excused += now - self._last

@@ -1,6 +1,7 @@
-"""A run in real time: whoever reports first is folded in and answered first. Nobody waits for the slowest.
+"""A run in real time: the worker that reports first is folded in and answered first; none waits for the slowest.
 
-Where the workers are, a crew knows; what becomes of those that are lost, refused, added and removed is decided here.
+The crew reaches the workers, wherever they are; the membership decides who takes part; the loop, here, folds reports
+in, records, evaluates, saves, and carries out what the membership decides.
 """
 
 from __future__ import annotations
@@ -13,19 +14,18 @@ from typing import Any
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, report_row
 from orlomo.engines.engine import Engine, Setup
+from orlomo.engines.live import events
+from orlomo.engines.live.actions import Action, Deny, End, Join, Leave, Redo, Say, Start, Stop
 from orlomo.engines.live.control import Control, Request
-from orlomo.engines.live.crew import Arrived, Came, Crew, Lost
-from orlomo.engines.live.seats import Seat, Seats
+from orlomo.engines.live.crew import Arrived, Crew, CrewEvent
+from orlomo.engines.live.membership import Membership
 from orlomo.engines.processes.evaluator import EvaluationFailed
 from orlomo.engines.session import Evaluator, Session, planned_reports
 from orlomo.engines.signals import Signals
-from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError, require
+from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
 from orlomo.records.run import DISK_RETRY_SECONDS, resume_command
-
-REFUSALS = 3
-"""Reports of a worker refused in a row after which it is replaced."""
 
 EVALUATIONS_WAITING = 2
 """Beyond this many unfinished evaluations no more are begun: they are late rather than in the way."""
@@ -45,21 +45,15 @@ class Live(Engine):
         self.session = Session(self.config, self.task, setup.recorder, total=total, callbacks=setup.callbacks)
         self.server = self.session.server
         self._folder, self._log = setup.folder, Log(setup.folder, setup.callbacks.warning)
-        self._seats = Seats()
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
-        self._leaving: set[int] = set()  # go after their report
-        self._aside: set[int] = set()  # hired, but have no part in the run until they come
-        self._refused_in_a_row: dict[int, int] = {}
-        self.counts = {"lost": 0, "refused": 0}
-        self._wanted_workers = setup.workers
+        self._wanted_workers, self._has_begun = setup.workers, False
         self._since = time.time_ns()
+        limit, keeps = self.config.method.max_workers, self.config.method.keeps_worker_state
+        self.membership = Membership(limit, keeps)
         if resumed is not None:
-            for assignment in self.session.load(resumed):
-                self._held[assignment.worker] = assignment
-            self._seats = Seats.from_json(resumed.values["seats"])
-            self._leaving = set(resumed.values["leaving"])
-            self._aside = set(resumed.values.get("aside", []))
-            self.counts = dict(resumed.values["counts"])
+            self._held = {assignment.worker: assignment for assignment in self.session.load(resumed)}
+            table = resumed.values["membership"]
+            self.membership = Membership.from_json(table, limit=limit, keeps_worker_state=keeps)
 
     @property
     def at_end(self) -> bool:
@@ -79,6 +73,7 @@ class Live(Engine):
             self.server.destination = self._crew.destination
             try:
                 self._begin()
+                self._has_begun = True
                 self._loop(signals, control)
             except signals.Stop as stop:
                 self.save()
@@ -92,22 +87,44 @@ class Live(Engine):
                     self.save()
                 raise
 
+    def save(self) -> None:
+        """Write a checkpoint. Work in flight is part of it: after a resume it looks as if the workers had been slow."""
+        held: list[Assignment] = [] if self.at_end else list(self._held.values())
+        self.session.save(held, self.at_end, membership=self.membership.to_json())
+
+    def _begin(self) -> None:
+        session = self.session
+        session.begin_pending(self._evaluator)
+        if self.at_end:  # only evaluations are missing: no worker is needed
+            return
+        if self.membership.next_worker == 0:
+            self._tell(events.Begin(self.config.workers))
+            session.restart_clock()
+            self._hand(self.server.start())
+            self._evaluate_if_due()
+        else:
+            held, self._held = self._held, {}
+            self._tell(events.Resume(frozenset(held)))
+            self._hand([assignment for worker, assignment in held.items() if self.membership.takes_part(worker)])
+        if self._wanted_workers is not None:
+            self._tell(events.Resize(self._wanted_workers, frozenset(self._held)))
+
     def _loop(self, signals: Signals, control: Control) -> None:
         session = self.session
         before, waiting = session.events, True
         while not self.at_end:
             if waiting and self._crew.anyone_ready:
                 waiting = False
-                if session.events == before:
+                if session.events == before:  # starting the workers was not the run's time
                     session.restart_clock()
-            seconds = min(0.2, max(0.0, self._seats.seconds_until_due()))
-            signals.obey()  # the wait is short, and other people's code: it is not cut off
-            happened = self._crew.wait(seconds)
+            # A signal is obeyed here and nowhere else: everything that has arrived is folded in, recorded and answered,
+            # so what is saved is a whole state. The wait after it is short, and is not cut off: it is the crew's code
+            # (a pipe, Ray), which may have taken a message out and not handed it over yet.
+            signals.obey()
+            happened = self._crew.wait(min(0.2, max(0.0, self.membership.next_due - session.elapsed())))
             while happened:
-                self._take(happened.pop(0))  # its vectors are given back at once
-            self._look_after_absent()
-            for seat in self._seats.due():
-                self._follow(seat)
+                self._take(happened.pop(0))  # popped, so that its vectors are given back at once
+            self._tell(events.Tick())
             control.answer(self._obey)
             session.gather(self._evaluator, keep=session.unfinished)
             self._save_if_due()
@@ -115,59 +132,17 @@ class Live(Engine):
         session.gather(self._evaluator, 0, signals.may_interrupt)
         signals.obey()
 
-    def save(self) -> None:
-        """Write a checkpoint. Work in flight goes with it: after a resume it looks as if the workers had been slow."""
-        held: list[Assignment] = [] if self.at_end else list(self._held.values())
-        seats, leaving = self._seats.to_json(), sorted(self._leaving)
-        aside = sorted(self._aside)
-        self.session.save(held, self.at_end, seats=seats, leaving=leaving, aside=aside, counts=self.counts)
-
-    # Beginning
-
-    def _begin(self) -> None:
-        session = self.session
-        session.begin_pending(self._evaluator)
-        if self._seats.next_worker == 0:
-            for _ in range(self.config.workers):
-                self._hire(self._seats.add())
-            session.restart_clock()
-            self._hand(self.server.start())
-            self._evaluate_if_due()
-        else:
-            self._go_on()
-        if self._wanted_workers is not None:
-            self._change_number(self._wanted_workers)
-
-    def _go_on(self) -> None:
-        held, self._held = self._held, {}
-        for seat in self._seats.seats:
-            if seat.worker is not None:
-                worker, has_place = self._hire(seat, seat.worker)
-                if has_place and worker in self._aside:
-                    self._take_part(worker)
-        self._hand(list(held.values()))
-
-    def _change_number(self, workers: int) -> None:
-        require(workers >= 1, f"workers must be at least 1, not {workers}")
-        while len(self._seats) < workers:
-            self._added()
-        for seat in sorted(self._seats.seats, key=lambda seat: seat.number)[workers:]:
-            if seat.worker is None:
-                self._seats.remove(seat)
-            else:
-                self._leave(seat.worker)
-
     # What happens
 
-    def _take(self, event: Arrived | Lost | Came) -> None:
-        if self.at_end:
+    def _take(self, event: CrewEvent) -> None:
+        if self.at_end:  # what arrives after the last report is not folded in
             return
         if isinstance(event, Arrived):
             self._receive(event)
-        elif isinstance(event, Lost):
-            self._lose(event)
-        elif event.worker in self._aside:
-            self._take_part(event.worker)
+        elif isinstance(event, events.NoRoom):
+            self._tell(event._replace(busy=frozenset(self._held)))
+        else:
+            self._tell(event)
 
     def _receive(self, arrived: Arrived) -> None:
         report, worker = arrived.report, arrived.report.worker
@@ -176,142 +151,75 @@ class Live(Engine):
         try:
             assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
-            self._refuse(worker, refusal)
+            self._tell(events.Refused(worker, str(refusal)))
             return
         done = self._held.pop(worker)
-        leaves = worker in self._leaving
-        self._hand([a for a in assignments if a.worker != worker or not leaves])  # first of all
+        leaves = self.membership.is_leaving(worker)
+        # Answered before anything is written down: the workers compute while the server records.
+        self._hand([assignment for assignment in assignments if assignment.worker != worker or not leaves])
         fold = self.server.last_fold
         assert fold is not None
         weight = self.config.method.weight(fold)
         values = report_row(fold, weight, done.learning_rate, start, now, arrived.compute_seconds)
         self.session.record_report(dict(zip(COLUMNS, values, strict=True)), report)
-        self._refused_in_a_row.pop(worker, None)
-        self._seats.reported(worker)
-        if leaves:
-            self._seats.remove(self._seats.of(worker))
-            self._depart("leave", worker)
+        self._tell(events.Reported(worker))
         self._evaluate_if_due()
 
-    def _refuse(self, worker: int, refusal: ReportRefused) -> None:
-        self.counts["refused"] += 1
-        times = self._refused_in_a_row[worker] = self._refused_in_a_row.get(worker, 0) + 1
-        if times >= REFUSALS:
-            self._lose(Lost(worker, f"{times} reports in a row refused, the last because {refusal}", refused=True))
-            return
-        self._log.warn(f"report refused: {refusal}; worker {worker} computes the round again")
-        self._hand([self._held[worker]])
+    def _obey(self, request: Request) -> Any:
+        """What `orlomo workers` asks for."""
+        if request["action"] == "add":
+            first = self.membership.next_worker
+            for _ in range(int(request["count"])):
+                self._tell(events.Add())
+            return list(range(first, self.membership.next_worker))
+        if request["action"] == "remove":
+            worker = int(request["worker"])
+            self._tell(events.Remove(worker, worker in self._held))
+            return worker
+        return self._crew.listing()
 
-    def _lose(self, lost: Lost) -> None:
-        worker = lost.worker
-        self.counts["lost"] += 1
-        self._log.warn(f"worker {worker} is lost: {lost.reason}", lost.traceback)
-        seat, leaves = self._seats.of(worker), worker in self._leaving
-        self._depart("crash", worker)
-        if leaves:
-            self._seats.remove(seat)
-        else:
-            self._vacate(seat, lost)
+    # What is done about it
 
-    def _vacate(self, seat: Seat, lost: Lost) -> None:
-        """Another worker will follow, unless that is hopeless."""
-        follows = seat.vacate(lost)
-        self._stop_if_all_fail_alike(lost)
-        if not follows:
-            if len(self._seats) == 1:
-                raise self._end(OrlomoError(f"no worker is left; the last was lost: {lost.reason}"))
-            self._seats.remove(seat)
-            self._log.warn(f"{seat.losses} workers in a row were lost in one place: going on with one place less")
+    def _tell(self, event: events.Event) -> None:
+        for action in self.membership.handle(event, self.session.elapsed()):
+            self._carry_out(action)
 
-    def _stop_if_all_fail_alike(self, lost: Lost) -> None:
-        """What has happened in every seat since its last report will happen again."""
-        causes = [seat.cause for seat in self._seats.seats]
-        if None in causes or sum(seat.losses for seat in self._seats.seats) < 2:
-            return
-        if all(cause.refused for cause in causes):
-            raise self._end(Diverged(f"the run diverged: {lost.reason}; lower the learning rate"))
-        if all(cause.traceback and cause.reason == lost.reason for cause in causes):
-            raise self._end(OrlomoError(f"every worker failed: {lost.reason}"))
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Start(worker, rank):
+                self._start(worker, rank)
+            case Join(worker):
+                self._join(worker)
+            case Leave(worker, kind):
+                self._leave(worker, kind)
+            case Stop(worker):
+                self._crew.stop(worker)
+            case Redo(worker):
+                self._hand([self._held[worker]])
+            case Say(text, details):
+                self._log.warn(text, details)
+            case Deny(reason):
+                raise ConfigError(reason)
+            case End(reason, diverged):
+                raise self._end(Diverged(reason) if diverged else OrlomoError(reason))
 
-    def _end(self, error: OrlomoError) -> OrlomoError:
-        """The error that ends the run, which is saved first."""
-        self.save()
-        where, again = self._folder / "log.txt", resume_command(self._folder) + self.resume_flags
-        return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"))
-
-    # Who is there
-
-    def _hire(self, seat: Seat, worker: int | None = None) -> tuple[int, bool]:
-        """Start a worker for this seat, a new one or one of before a resume: its id, and whether it has a place."""
-        chosen = self._seats.take(seat) if worker is None else worker
+    def _start(self, worker: int, rank: int) -> None:
         try:
-            has_place = self._crew.hire(chosen, seat.number)
+            takes_part = self._crew.start(worker, rank)
         except (OSError, EOFError) as error:  # no memory, no processes, no files left
-            seat.worker = None
-            raise OrlomoError(f"cannot start a worker: {error}") from None
-        return chosen, has_place
+            self._tell(events.NotStarted(worker, f"cannot start a worker: {error}"))
+            return
+        if takes_part:
+            self._tell(events.Ready(worker))
 
-    def _join(self, seat: Seat) -> int:
-        worker, has_place = self._hire(seat)
-        if has_place:
-            self._take_part(worker)
-        else:
-            self._aside.add(worker)
-        return worker
-
-    def _take_part(self, worker: int) -> None:
-        """From now on it is one of those that the server counts with."""
-        self._aside.discard(worker)
+    def _join(self, worker: int) -> None:
         iteration = self.server.iteration
-        assignments = self.server.join(worker)
-        self._hand(assignments)
+        self._hand(self.server.join(worker))
         self._record("join", iteration, worker)
         self._log.note(f"worker {worker} joins")
 
-    def _look_after_absent(self) -> None:
-        """Those that have no place to work take no part until they have one: nobody waits for them."""
-        absent = [worker for worker in self._crew.absent if worker not in self._aside]
-        if not absent:
-            return
-        some = f"{len(absent)} worker{'s have' if len(absent) > 1 else ' has'} no place to work yet"
-        self._log.warn(f"{some}: going on without, joining when there is room")
-        for worker in absent:
-            if worker in self._leaving:
-                self._seats.remove(self._seats.of(worker))
-                self._depart("leave", worker)
-                continue
-            self._crew.withdraw(worker)
-            self._aside.add(worker)
-            self._goes("leave", worker)
-
-    def _follow(self, seat: Seat) -> None:
-        """A new worker for one that was lost; where none can be started, later."""
-        try:
-            self._join(seat)
-        except OrlomoError as error:
-            self._log.warn(str(error))
-            self._vacate(seat, Lost(self._seats.next_worker - 1, str(error)))
-
-    def _leave(self, worker: int) -> None:
-        """Let a worker go: after its report, or now if it has nothing to report."""
-        self._leaving.add(worker)
-        if worker not in self._held:
-            self._seats.remove(self._seats.of(worker))
-            self._depart("leave", worker)
-
-    def _depart(self, kind: str, worker: int) -> None:
-        self._crew.dismiss(worker)
-        if worker in self._aside:
-            self._aside.discard(worker)
-            self._leaving.discard(worker)
-        else:
-            self._goes(kind, worker)
-
-    def _goes(self, kind: str, worker: int) -> None:
-        """It has no part in the run any more."""
+    def _leave(self, worker: int, kind: str) -> None:
         self._held.pop(worker, None)
-        self._leaving.discard(worker)
-        self._refused_in_a_row.pop(worker, None)
         iteration = self.server.iteration
         assignments = self.server.leave(worker)  # may close a barrier
         self._record(kind, iteration, worker)
@@ -320,37 +228,18 @@ class Live(Engine):
         self._hand(assignments)
         self._evaluate_if_due()
 
-    def _obey(self, request: Request) -> Any:
-        """What `orlomo workers` asks for."""
-        action = request["action"]
-        if action == "add":
-            limit = self.config.method.max_workers
-            if limit is not None:
-                raise ConfigError(f"{self.config.method.name} runs on {limit} worker")
-            return [self._added() for _ in range(int(request["count"]))]
-        if action == "remove":
-            worker = int(request["worker"])
-            if worker not in self._crew.workers:
-                raise ConfigError(f"there is no worker {worker}: there are {self._crew.workers}")
-            if len(set(self._crew.workers) - self._aside - self._leaving - {worker}) == 0:
-                raise ConfigError("the last worker cannot be removed: stop the run with Ctrl-C")
-            self._leave(worker)
-            return worker
-        return self._crew.listing()
+    def _end(self, error: OrlomoError) -> OrlomoError:
+        """The error that ends the run, which is saved first; half begun it is not, and resumes as it did this time."""
+        if self._has_begun:
+            self.save()
+        where, again = self._folder / "log.txt", resume_command(self._folder) + self.resume_flags
+        return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"))
 
-    def _added(self) -> int:
-        seat = self._seats.add()
-        try:
-            return self._join(seat)
-        except OrlomoError:
-            self._seats.remove(seat)
-            raise
-
-    # Small things
+    # Small steps
 
     def _hand(self, assignments: list[Assignment]) -> None:
         for assignment in assignments:
-            self._held[assignment.worker] = self._crew.assign(assignment)
+            self._held[assignment.worker] = self._crew.send(assignment)
 
     def _record(self, kind: str, iteration: int, worker: int) -> None:
         row: dict[str, Any] = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from orlomo.engines.live.crew import Arrived, Came, Listening, Lost, Member
+from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
+from orlomo.engines.live.events import Lost
 from orlomo.engines.processes.starter import Failed, Starter, Work, end
 from orlomo.engines.processes.worker import Done, Ready, job_for, serve
 from orlomo.engines.slots import Shape, Slot
@@ -38,25 +39,15 @@ class Fleet:
     def __enter__(self) -> Fleet:
         return self
 
-    @property
-    def workers(self) -> list[int]:
-        """Who is there, or lost and not dismissed yet."""
-        return sorted(self.members)
-
-    @property
-    def absent(self) -> list[int]:
-        """A process has its place at once."""
-        return []
-
     def __exit__(self, *details: object) -> None:
         for member in self.members.values():
             member.process.kill()  # all at once, then wait for each
         for worker in list(self.members):
-            self.dismiss(worker)
+            self.stop(worker)
 
-    def hire(self, worker: int, seat: int) -> bool:
-        """Start a worker; it may be given an assignment at once."""
-        job = job_for(self._work.config, worker, seat)
+    def start(self, worker: int, rank: int) -> bool:
+        """Start a worker; it may be sent an assignment at once, which waits for it in its slot."""
+        job = job_for(self._work.config, worker, rank)
         slot = Slot(self._shape)
         try:
             process, pipe = self._starter.start(serve, self._work, job, slot)
@@ -70,7 +61,7 @@ class Fleet:
         """Where to write what is assigned to this worker."""
         return self.members[worker].slot.assignment
 
-    def assign(self, assignment: Assignment) -> Assignment:
+    def send(self, assignment: Assignment) -> Assignment:
         """Let a worker compute; vectors that are not in its slot yet are copied there."""
         member, destination = self.members[assignment.worker], self.destination(assignment.worker)
         for name, vector in assignment.vectors.items():
@@ -81,23 +72,19 @@ class Fleet:
             self._send(member)
         return assignment.with_vectors(destination)
 
-    def withdraw(self, worker: int) -> None:
-        """Nobody is ever absent."""
-        raise NotImplementedError
-
-    def dismiss(self, worker: int) -> None:
-        """End a worker; the round it has in hand is not reported."""
+    def stop(self, worker: int) -> None:
+        """Stop a worker; the round it has in hand is not reported."""
         member = self.members.pop(worker)
         end(member.process, member.pipe)
         member.slot.close()
 
-    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
+    def wait(self, seconds: float) -> list[CrewEvent]:
         """What has happened, in the order it happened; nothing, if nothing does for so long."""
         now = self._listening.now(self.members.values())
         listened = {member.pipe: member for member in self.members.values() if not member.lost}
         until = min((member.deadline for member in listened.values()), default=float("inf")) - now
         found = multiprocessing.connection.wait(list(listened), timeout=max(0.0, min(seconds, until)))
-        happened: list[Arrived | Lost | Came] = []
+        happened: list[CrewEvent] = []
         for pipe in found:
             event = self._listen(listened[pipe])  # type: ignore[index]
             if event is not None:
@@ -106,11 +93,13 @@ class Fleet:
         for member in listened.values():
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
-        # First come, first served: workers say when they were done, by one clock.
+        # First come, first served. Several reports may have come since the last look, and pipes are found ready in no
+        # particular order; but all processes of a machine share the monotonic clock by which workers say when they were
+        # done. Sorted by it, the order of the reports does not depend on when the server happened to look.
         return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
 
     def listing(self) -> list[dict[str, Any]]:
-        """A worker a row, for people."""
+        """One row per worker, for display."""
         return [
             {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
             for worker, member in sorted(self.members.items())

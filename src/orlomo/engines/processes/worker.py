@@ -28,17 +28,17 @@ class Job:
     pace: float  # how many times slower than it could be
 
 
-def job_for(config: RunConfig, worker: int, seat: int) -> Job:
-    """The job of this worker in this seat."""
+def job_for(config: RunConfig, worker: int, rank: int) -> Job:
+    """The job of this worker in this rank."""
     assert config.threads is not None
-    pace = config.pace[seat] if config.pace and seat < len(config.pace) else 1.0
-    return Job(worker, device_of(config, seat), config.threads, pace)
+    pace = config.pace[rank] if config.pace and rank < len(config.pace) else 1.0
+    return Job(worker, device_of(config, rank), config.threads, pace)
 
 
-def device_of(config: RunConfig, seat: int) -> str:
-    """Where the model of this seat is."""
+def device_of(config: RunConfig, rank: int) -> str:
+    """Where the model of this rank is."""
     devices = config.devices or (config.device,)
-    return devices[seat % len(devices)]
+    return devices[rank % len(devices)]
 
 
 class Ready(NamedTuple):

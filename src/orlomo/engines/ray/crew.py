@@ -16,7 +16,8 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from orlomo.config import RunConfig
-from orlomo.engines.live.crew import Arrived, Came, Listening, Lost, Member
+from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
+from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.starter import Failed
 from orlomo.engines.processes.worker import job_for
 from orlomo.engines.ray.worker import Answer, RayWorker, Where, versions, view
@@ -71,32 +72,20 @@ class RayCrew:
 
     def __exit__(self, *details: object) -> None:
         for worker in list(self.members):
-            self.dismiss(worker)
+            self.stop(worker)
 
-    @property
-    def workers(self) -> list[int]:
-        """Who is there, or lost and not dismissed yet."""
-        return sorted(self.members)
-
-    @property
-    def absent(self) -> list[int]:
-        """Who is not ready, be it that the cluster has no room, be it that it loads its data."""
-        if not self.anyone_ready:
-            return []
-        return [worker for worker, member in self.members.items() if not member.ready and not member.lost]
-
-    def hire(self, worker: int, seat: int) -> bool:
+    def start(self, worker: int, rank: int) -> bool:
         """Ask for a worker; Ray places it when there is room."""
-        job = job_for(self._config, worker, seat)
+        job = job_for(self._config, worker, rank)
         handle = self._remote.remote(job)
         self.members[worker] = Actor(job, placed=False, handle=handle, call=handle.where.remote())
         return False
 
     def destination(self, worker: int) -> Vectors | None:
-        """Nowhere: `assign` copies the server's own vectors into the object store at once."""
+        """Nowhere: `send` copies the server's own vectors into the object store at once."""
         return None
 
-    def assign(self, assignment: Assignment) -> Assignment:
+    def send(self, assignment: Assignment) -> Assignment:
         """Let a worker compute. The vectors that come back are those in the object store."""
         member = self.members[assignment.worker]
         member.stored = stored = self._store(assignment)
@@ -105,40 +94,36 @@ class RayCrew:
             self._send(member)
         return assignment.with_vectors({name: view(ray.get(found)) for name, found in stored.references.items()})
 
-    def withdraw(self, worker: int) -> None:
-        """Take back what an absent worker has been assigned."""
-        member = self.members[worker]
-        member.order = member.stored = None
-
-    def dismiss(self, worker: int) -> None:
-        """End a worker; the round it has in hand is not reported."""
+    def stop(self, worker: int) -> None:
+        """Stop a worker; the round it has in hand is not reported."""
         member = self.members.pop(worker)
         with contextlib.suppress(RayError):  # it is gone already
             ray.kill(member.handle)
 
-    def wait(self, seconds: float) -> list[Arrived | Lost | Came]:
+    def wait(self, seconds: float) -> list[CrewEvent]:
         """What has happened, in the order it happened; nothing, if nothing does for so long."""
         now = self._listening.now(self.members.values())
         awaited = sorted((m for m in self.members.values() if m.call is not None), key=lambda member: member.sent)
         if not awaited:
             time.sleep(seconds)
-            self._gather(time.monotonic())
-            return []
+            return self._gather(time.monotonic())
         calls = {member.call: member for member in awaited}
         until = min(member.deadline for member in awaited) - now
         found, _ = ray.wait(list(calls), num_returns=1, timeout=max(0.0, min(seconds, until)))
         if found:
             found, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
-        happened = [event for call in found if (event := self._listen(calls[call])) is not None]
+        heard = [event for call in found if (event := self._listen(calls[call])) is not None]
         now = self._listening.now(self.members.values())
-        self._gather(now)
+        # Who has no room is said first: a loss that is handled before it could close a barrier, and the worker without
+        # room would be sent another assignment.
+        happened = [*self._gather(now), *heard]
         for member in awaited:
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
         return happened
 
     def listing(self) -> list[dict[str, Any]]:
-        """A worker a row, for people."""
+        """One row per worker, for display."""
         return [
             {
                 "worker": worker,
@@ -161,7 +146,7 @@ class RayCrew:
         member.begin()
         member.call = member.handle.compute.remote(member.order, *member.stored.references.values())
 
-    def _listen(self, member: Actor) -> Arrived | Lost | Came | None:
+    def _listen(self, member: Actor) -> Arrived | Lost | Ready | None:
         call, member.call = member.call, None
         try:
             answer = ray.get(call)
@@ -179,22 +164,27 @@ class RayCrew:
         self._first_ready = min(self._first_ready, time.monotonic())
         if member.order is not None and self.anyone_ready:
             self._send(member)
-        return Came(member.job.worker)
+        return Ready(member.job.worker)
 
-    def _gather(self, now: float) -> None:
-        """Begin when all are there, or those that are have waited long enough."""
+    def _gather(self, now: float) -> list[CrewEvent]:
+        """Begin when all are there, or those that are have waited long enough; the others have no room yet."""
         if self.anyone_ready:
-            return
+            return []
         members = [member for member in self.members.values() if not member.lost]
         if now >= self._first_ready and (now > self._first_ready + GATHER_SECONDS or all(m.ready for m in members)):
             self.anyone_ready = True
             for member in members:
-                if member.ready and member.order is not None:
+                if not member.ready:
+                    member.order = member.stored = None
+                elif member.order is not None:
                     self._send(member)
-        elif now > self._begun + NOBODY_SECONDS and not self._told and not any(m.placed for m in members):
+            late = tuple(member.job.worker for member in members if not member.ready)
+            return [NoRoom(late)] if late else []
+        if now > self._begun + NOBODY_SECONDS and not self._told and not any(m.placed for m in members):
             self._told = True
             each = ", ".join(f"{name}={amount:g}" for name, amount in needed(self._config).items())
             self._log.warn(f"the cluster has no room for any of the workers yet (each needs {each}): waiting")
+        return []
 
     def _place(self, member: Actor, where: Where) -> None:
         member.where, member.placed = where, True

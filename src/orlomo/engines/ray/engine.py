@@ -50,7 +50,7 @@ class RayCluster(Live):
         if params.dtype not in (torch.float16, torch.float32, torch.float64):
             raise ConfigError(f"a model of {params.dtype} cannot travel by Ray: use float32, or --engine processes")
         parcel = self._pack(dataclasses.replace(work, task=task) if ".py:" in config.task else work)
-        workers = max(config.workers, self._wanted_workers or 0, len(self._seats))
+        workers = max(config.workers, self._wanted_workers or 0, len(self.membership))
         sent, reported = len(config.method.sent_vectors()), len(config.method.report_vectors)
         need = Need(workers, needed(config), config.labels or {}, params.nbytes, parcel.nbytes, sent, reported)
         stack.enter_context(connection(self._options, need, self._log))
