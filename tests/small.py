@@ -23,7 +23,9 @@ from orlomo.commands import main as cli
 from orlomo.methods.registry import METHODS
 from orlomo.tasks.task import classification_loss
 
-NAMES = sorted(METHODS)
+OWN_METHOD = f"{Path(__file__).parents[1] / 'examples' / 'own_method.py'}:Smoothed"
+NAMES = [*sorted(METHODS), "own"]
+"""Every method there is, and a user's own."""
 
 
 def call_cli(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -79,9 +81,10 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
 
 
 def settings(name: str, **more: Any) -> orlomo.Method:
-    """A method with two local steps, or one where that is all it takes."""
-    steps = {} if name in ("asgd", "ormo-da") else {"local_steps": 2}
-    return orlomo.method(name, **steps, **more)
+    """A method with two local steps, or one where that is all it takes; a small buffer where it has one."""
+    own = {} if name in ("asgd", "ormo-da") else {"local_steps": 2}
+    own |= {"every": 2} if name == "fedbuff" else {}
+    return orlomo.method(str(OWN_METHOD) if name == "own" else name, **own, **more)
 
 
 def classification(model: Any = None, samples: int = 96, **fields: Any) -> orlomo.Task:

@@ -61,7 +61,7 @@ class StopAt(orlomo.Callback):
 
 def assert_whole(run: orlomo.Run, resumed: bool = False) -> None:
     """Every report exactly once, in order, with the delays that the order implies."""
-    events, config = run.event_columns, run.config
+    events, config = run.event_columns, run.runnable_config()
     assert run.finished
     names = ("kind", "worker", "round", "iteration", "index", "delay")
     rows = list(zip(*(events[key].tolist() for key in names), strict=True))

@@ -114,7 +114,7 @@ class Meddler:
         """y moves by -eta (delta_w + beta/(1-beta) delta_u) with each report of an asynchronous momentum method."""
         method, fold = self.server.method, self.server.last_fold
         assert fold is not None
-        if method.synchronous:
+        if method.synchronous or method.name in ("delayed-nesterov", "fedbuff", "Smoothed"):  # they have no such y
             return
         beta = getattr(method, "momentum", 0.0)
         move = report.delta_params / (1 - beta)
