@@ -12,8 +12,8 @@ from typing import Any
 from orlomo.config import RunConfig, same_run
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.errors import ConfigError, Diverged, RunFolderError
+from orlomo.files import write_atomically, write_text_atomically
 from orlomo.methods.registry import method_class, settings_of
-from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.report.plot import accuracy_plot
 from orlomo.report.progress import TerminalProgress
@@ -91,7 +91,7 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
     text = json.dumps(result.to_json(), indent=1)
     for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
         path = folder / name
-        write_atomically(path, lambda temporary, content=content: write_text(temporary, content))  # type: ignore[misc]
+        write_text_atomically(path, content)
         result.files.append(path)
     path = folder / "comparison.csv"
     write_atomically(path, lambda temporary: write_rows(temporary, table))

@@ -24,9 +24,10 @@ from orlomo.engines.simulated.execute import Execution
 from orlomo.engines.simulated.plan import plan
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
+from orlomo.files import lock
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method
-from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
+from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.evaluation import load_trained
 from orlomo.tasks.registry import task_of

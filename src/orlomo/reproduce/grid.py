@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.errors import ConfigError, require
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.run import Run
 from orlomo.report.summary import without_nan, write_rows
 from orlomo.reproduce.caption import caption
@@ -77,7 +77,7 @@ def write(
     stem = f"table-{scale.chosen}" if scale.chosen else "table"
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
     for name, content in contents.items():
-        write_atomically(folder / name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
+        write_text_atomically(folder / name, content)
     write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, table))
     result.files.extend(folder / f"{stem}.{ending}" for ending in ("md", "csv", "json"))
     part = f"-{scale.part_of_a_row}" if scale.part_of_a_row else ""

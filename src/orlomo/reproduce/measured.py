@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_atomically, write_text_atomically
 from orlomo.report.summary import write_rows
 from orlomo.reproduce import delays, speedup, theorem
 from orlomo.reproduce.progress import duration
@@ -73,7 +73,7 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
     text = f"# {title}\n\n{body}- Real time: {duration(time.monotonic() - begin)} on one core.\n"
     files = [folder / f"{kind}.md", folder / f"{kind}.csv"]
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(files[0], lambda path: write_text(path, text))
+    write_text_atomically(files[0], text)
     write_atomically(files[1], lambda path: write_rows(path, rows))
     return Measurement(text, rows, files)
 

@@ -12,7 +12,7 @@ import tomli_w
 
 from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
 from orlomo.reproduce.experiment import Experiment
 from orlomo.reproduce.plan import Cell, run_config
@@ -77,7 +77,7 @@ def tune(
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
     text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": {**known.get("held_out_accuracy", {}), **tried}})
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, lambda path: write_text(path, text))
+    write_text_atomically(folder / FILE, text)
     return folder / FILE
 
 
