@@ -28,8 +28,7 @@ def call(options: argparse.Namespace) -> int:
     import numpy as np
 
     from orlomo import config
-    from orlomo.clusters.schedule import COLUMNS, KINDS
-    from orlomo.clusters.tracing import trace
+    from orlomo.clusters.schedule import COLUMNS, KINDS, trace
     from orlomo.methods.registry import method
     from orlomo.records.columns import TableWriter
 

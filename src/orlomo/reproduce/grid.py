@@ -8,17 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orlomo.errors import ConfigError, require
 from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.run import Run
+from orlomo.report.plot import draw_runs, figure_files, new_figure
 from orlomo.report.summary import without_nan, write_rows
-from orlomo.reproduce.caption import caption
-from orlomo.reproduce.curves import curves
 from orlomo.reproduce.experiment import Experiment, choose_rows
 from orlomo.reproduce.plan import Cell, Scale, cells
 from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
-from orlomo.reproduce.table import Line, lines, markdown
+from orlomo.reproduce.table import Line, caption, lines, results_table
 from orlomo.reproduce.tuning import tuned
 from orlomo.tasks.registry import task
 from orlomo.tasks.task import Task
@@ -72,7 +73,7 @@ def write(
     """The files of a finished experiment; a part of it has its own, beside those of the whole."""
     table = lines(results)
     seeds = max(cell.seed for cell in results) + 1
-    text = f"# {experiment.title}\n\n{markdown(table)}\n{caption(experiment, scale, needed, table, seeds)}"
+    text = f"# {experiment.title}\n\n{results_table(table)}\n{caption(experiment, scale, needed, table, seeds)}"
     result = Reproduction(table, text, folder, [])
     stem = f"table-{scale.chosen}" if scale.chosen else "table"
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
@@ -88,3 +89,43 @@ def write(
                 runs.setdefault(cell.method, []).append(run)
         result.files.extend(curves(runs, row.title, folder / f"curves-{row.name}{part}"))
     return result
+
+
+PANELS = (
+    ("test_accuracy", "virtual_seconds", "test accuracy (%)", "virtual time"),
+    ("test_accuracy", "epoch", "test accuracy (%)", "epochs (equal numbers of gradients)"),
+    ("train_loss", "virtual_seconds", "training loss", "virtual time"),
+    ("train_loss", "epoch", "training loss", "epochs (equal numbers of gradients)"),
+)
+
+
+WARM_UP = 0.15
+"""Share of a run in which accuracy rises so fast that showing it would flatten the rest."""
+
+
+def curves(runs: dict[str, list[Run]], title: str, path: Path) -> list[Path]:
+    """Draw the four panels; `path` without an ending. Writes PNG and SVG."""
+    if not any(runs.values()):
+        return []
+    figure, axes = new_figure(2, 2, (10, 6.4))
+    for panel, (column, against, label, below) in zip(axes.flat, PANELS, strict=True):
+        draw_runs(panel, runs, column, against)
+        panel.set(xlabel=below, ylabel=label)
+        if column == "train_loss":
+            panel.set_yscale("log")
+        else:
+            panel.set_ylim(bottom=_floor(runs))
+    axes.flat[0].legend(frameon=False)
+    figure.suptitle(title)
+    return figure_files(figure, path)
+
+
+def _floor(runs: dict[str, list[Run]]) -> float:
+    """The lowest accuracy, in percent, after the warm-up."""
+    values = [
+        100 * run.metric_columns["test_accuracy"].astype(float)[int(WARM_UP * len(run.metric_columns["epoch"])) + 1 :]
+        for group in runs.values()
+        for run in group
+    ]
+    kept = np.concatenate(values)
+    return max(0.0, float(kept.min()) - 1) if len(kept) and np.isfinite(kept).all() else 0.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from orlomo.clusters.schedule import Schedule, lay_down
+from orlomo.clusters.schedule import Schedule, make_schedule, round_bytes
 from orlomo.config import RunConfig
 from orlomo.engines.session import planned_reports
-from orlomo.methods.method import Method
 from orlomo.tasks.task import Task
 
 
@@ -15,7 +14,7 @@ def plan(config: RunConfig, task: Task, params: Tensor) -> Schedule:
     """The schedule of this run: a function of the config, the task's size and the model's size."""
     method = config.method
     samples = method.local_steps * task.batch_size
-    return lay_down(
+    return make_schedule(
         method.ledger(config.workers, task.size),
         config.cluster,
         workers=config.workers,
@@ -25,9 +24,3 @@ def plan(config: RunConfig, task: Task, params: Tensor) -> Schedule:
         samples_per_report=samples,
         round_bytes=round_bytes(method, params.numel(), params.element_size()),
     )
-
-
-def round_bytes(method: Method, parameters: int, element_bytes: int = 4) -> int:
-    """Bytes on a worker's link in one round, both ways."""
-    vectors = 2 + method.carries_momentum + method.reports_momentum
-    return vectors * parameters * element_bytes
