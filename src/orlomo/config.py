@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-import types
-import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from orlomo.clusters.cluster import Cluster, cluster
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.methods.method import Method
 from orlomo.methods.registry import method, method_class
+from orlomo.settings import about, build, convert, documented, hints_of, plain, setting
+
+if TYPE_CHECKING:
+    from orlomo.clusters.cluster import Cluster
+    from orlomo.methods.method import Method
 
 ENGINES = ("simulated", "processes", "ray")
 COMPILE = ("auto", "on", "off")
@@ -27,46 +28,55 @@ class RunConfig:
     """Everything that decides the result of a run.
 
     Args:
-        task: name of a built-in task, `FILE.py:NAME`, or `custom` for a Task that only Python has.
-        method: the method and its hyperparameters.
-        cluster: how fast the workers are.
-        workers: K.
-        epochs: passes over the training data, all workers together.
-        seed: of everything random.
-        engine: what runs the workers: `simulated` on virtual time; for real, `processes` on one machine, `ray` on many.
-        device: where the models are.
-        devices: where each worker's model is, worker by worker and around again (processes).
-        threads: threads of arithmetic a worker; None: cores / workers. A run's folder records it: it decides the bits.
-        pace: how many times slower than it could each worker is to be, for rehearsals (processes, ray).
-        resources: what Ray is to reserve for each worker: CPU, GPU, memory (bytes), or the user's own names; CPU is 1.
-        labels: labels that a machine must have for Ray to place workers on it.
-        batch_size: in place of the task's own.
-        samples: use only this many of the training samples, always the same.
-        held_out: test on this share of the training samples, which are then not trained on: for choosing settings.
-        compile: `on`, `off`, or `auto`: where it pays for itself. A run's folder records which it was.
-        evaluate_every: epochs between evaluations.
-        checkpoint_seconds: real seconds between checkpoints.
+        {settings}
     """
 
-    task: str = "digits"
-    method: Method
-    cluster: Cluster
-    workers: int = 16
-    epochs: float = 10.0
-    seed: int = 0
-    engine: str = "simulated"
-    device: str = "cpu"
-    devices: tuple[str, ...] | None = None
-    threads: int | None = None
-    pace: tuple[float, ...] | None = None
-    resources: dict[str, float] | None = None
-    labels: dict[str, str] | None = None
-    batch_size: int | None = None
-    samples: int | None = None
-    held_out: float = 0.0
-    compile: str = "auto"
-    evaluate_every: float = 1.0
-    checkpoint_seconds: float = 30.0
+    task: str = setting(
+        "digits", "name of a built-in task, `FILE.py:NAME`, or `custom` for a Task that only Python has", flag=False
+    )
+    method: Method = field(metadata=about("the method and its hyperparameters", flag=False))
+    cluster: Cluster = field(
+        metadata=about(
+            "in the simulator, how fast the workers are: homogeneous, heterogeneous, heterogeneous:4, slow-worker:10, "
+            "or a TOML file"
+        )
+    )
+    workers: int = setting(16, "number of workers (K)")
+    epochs: float = setting(10.0, "passes over the training data, all workers together")
+    seed: int = setting(0, "of everything random: the same seed gives the same bits")
+    engine: str = setting(
+        "simulated",
+        "what runs the workers: simulated (virtual time), processes (for real, on this machine), ray (for real, on a "
+        "cluster)",
+    )
+    device: str = setting("cpu", "where the models are: cpu, cuda")
+    devices: tuple[str, ...] | None = setting(
+        None,
+        "with processes, where each worker's model is, as in cuda:0,cuda:1,cpu; with more workers than devices, from "
+        "the first again",
+    )
+    threads: int | None = setting(
+        None, "with processes or ray, threads of arithmetic per worker (default: cores / workers; on Ray its CPUs)"
+    )
+    pace: tuple[float, ...] | None = setting(
+        None,
+        "with processes or ray, how many times slower than it could each worker is to be, as in 1,1,2,4, "
+        "for rehearsals",
+    )
+    resources: dict[str, float] | None = setting(
+        None, "with ray, what to reserve for each worker, as in GPU=1,CPU=4; memory is in bytes (default: CPU=1)"
+    )
+    labels: dict[str, str] | None = setting(
+        None, "with ray, labels that a machine must have for workers to be placed on it, as in zone=eu"
+    )
+    batch_size: int | None = setting(None, "in place of the task's own")
+    samples: int | None = setting(None, "use only this many of the training samples, always the same")
+    held_out: float = setting(
+        0.0, "test on this share of the training samples, which are then not trained on: for choosing settings"
+    )
+    compile: str = setting("auto", "torch.compile: auto (where it pays for itself), on, off")
+    evaluate_every: float = setting(1.0, "epochs between evaluations")
+    checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
 
     def __post_init__(self) -> None:
         for name in ("workers", "seed"):
@@ -95,6 +105,8 @@ class RunConfig:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
 
     def _check_engine(self) -> None:
+        from orlomo.clusters.cluster import cluster
+
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, not {self.threads}")
         self._check_ray()
         if self.engine == "simulated":
@@ -142,10 +154,13 @@ class RunConfig:
         return self.device if self.engine == "simulated" else "cpu"
 
 
+documented(RunConfig)(RunConfig)
+
+
 def to_table(config: RunConfig) -> dict[str, Any]:
     """Plain nested values, as in a TOML file; None is left out."""
     left_out = ("method",) if config.engine == "simulated" else ("method", "cluster")
-    table = _plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
+    table = plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
     return {**table, "method": config.method.to_table()}
 
 
@@ -155,17 +170,13 @@ def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
     named = table.pop("method", "orlomo")
     settings = dict(named) if isinstance(named, dict) else {"name": named}
     name = settings.pop("name", "orlomo")
-    kind = method_class(name)
-    every = typing.get_type_hints(kind)
-    hints = {f.name: every[f.name] for f in dataclasses.fields(kind)}
+    hints = hints_of(method_class(name))
     settings = {
-        key: _convert(value, hints[key], f"{where}, method {key}") if key in hints else value
+        key: convert(value, hints[key], f"{where}, method {key}") if key in hints else value
         for key, value in settings.items()
     }
     chosen = make_cluster(table.pop("cluster", "homogeneous"), where)
-    return typing.cast(
-        RunConfig, _build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where)
-    )
+    return build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where, _names())
 
 
 def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
@@ -201,6 +212,8 @@ def write(config: RunConfig) -> str:
 
 def make_cluster(value: Any, where: str) -> Cluster:
     """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
+    from orlomo.clusters.cluster import Cluster, cluster
+
     if isinstance(value, str) and value.endswith(".toml"):
         table = read(Path(value))
         require("cluster" in table, f"{value} has no [cluster] table")
@@ -211,50 +224,14 @@ def make_cluster(value: Any, where: str) -> Cluster:
     table = dict(value)
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
-    if preset is None:
-        return typing.cast(Cluster, _build(Cluster, table, f"{where}, cluster"))
-    base = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)}
-    return typing.cast(Cluster, _build(Cluster, base | table, f"{where}, cluster"))
+    if preset is not None:
+        table = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)} | table
+    return build(Cluster, table, f"{where}, cluster")
 
 
-def _build(kind: Any, table: dict[str, Any], where: str) -> Any:
-    hints = typing.get_type_hints(kind)
-    known = [field.name for field in dataclasses.fields(kind)]
-    values = {}
-    for key, value in table.items():
-        if key not in known:
-            raise unknown_name(f"key in {where}", key, known)
-        values[key] = _convert(value, hints[key], f"{where}, {key}")
-    return kind(**values)
+def _names() -> dict[str, Any]:
+    """The types of RunConfig's fields that this module does not import, so that `orlomo --help` need not wait."""
+    from orlomo.clusters.cluster import Cluster
+    from orlomo.methods.method import Method
 
-
-def _convert(value: Any, hint: Any, where: str) -> Any:
-    if typing.get_origin(hint) is types.UnionType:
-        if value is None:
-            return None
-        hint = next(choice for choice in typing.get_args(hint) if choice is not type(None))
-    if typing.get_origin(hint) is dict:
-        inner = typing.get_args(hint)[1]
-        require(isinstance(value, dict), f"{where} must be a table, not {value!r}")
-        return {str(key): _convert(part, inner, f"{where} {key}") for key, part in value.items()}
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)[0]
-        require(isinstance(value, (list, tuple)), f"{where} must be a list, not {value!r}")
-        return tuple(_convert(part, inner, where) for part in value)
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _build(hint, value, where)
-    if hint is float and type(value) is int:
-        return float(value)
-    wanted = {int: "a whole number", float: "a number", str: "a text"}.get(hint, getattr(hint, "__name__", str(hint)))
-    require(isinstance(value, hint) and not isinstance(value, bool), f"{where} must be {wanted}, not {value!r}")
-    return value
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items() if part is not None}
-    if isinstance(value, (tuple, list)):
-        return [_plain(part) for part in value]
-    return value
+    return {"Cluster": Cluster, "Method": Method}

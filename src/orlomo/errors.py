@@ -44,6 +44,11 @@ class Interrupted(OrlomoError):
         self.signal_number = signal_number
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one; None where none is like it."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     """The error for a name that is not in `known`, with the nearest one suggested.
 
@@ -51,8 +56,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'orlmo': did you mean 'orlomo'? (known: orlomo, asgd)"
     """
     names = list(known)
-    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+    found = nearest(str(name), names)
+    hint = f": did you mean {found!r}?" if found else ""
     return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 

@@ -29,11 +29,13 @@ from orlomo.methods.method import Method
 from orlomo.methods.registry import method
 from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
+from orlomo.settings import documented
 from orlomo.tasks.evaluation import load_trained
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
 
 
+@documented(RunConfig, skip=("task", "method"))
 def train(
     task: Task | str,
     method: Method | str = "orlomo",
@@ -67,28 +69,10 @@ def train(
     Args:
         task: a `Task`, or the name of a built-in one.
         method: a method, or its name for its default hyperparameters.
-        workers: K.
-        epochs: passes over the training data, all workers together.
-        engine: `simulated` (virtual time), `processes` (worker processes on this machine, real time) or `ray` (workers
-            on a Ray cluster, real time).
-        cluster: of the simulated engine: a `Cluster`, or a preset's name: `homogeneous`, `heterogeneous`,
-            `slow-worker:10`.
-        seed: the same seed gives the same bits.
-        jobs: processes that compute rounds in the simulated engine; None: one a core. Does not change the result.
+        {settings}
+        jobs: processes that compute rounds in the simulated engine; None: one per core. Does not change the result.
         out: the run folder; None: a new one under `runs/`.
-        device: where the models are.
-        devices: for processes, where each worker's model is, worker by worker and around again.
-        threads: for real engines, threads of arithmetic a worker; None: cores / workers, on Ray its CPUs.
-        pace: for real engines, how many times slower than it could each worker is to be (to rehearse).
-        resources: for ray, what each worker needs, as in {"GPU": 1}; CPU is 1 unless said.
-        labels: for ray, labels of the machines to place workers on, as in {"zone": "eu"}.
         ray: which Ray cluster, and what it brings to the workers; None: RAY_ADDRESS, else a private one.
-        batch_size: in place of the task's own.
-        samples: use only this many training samples.
-        held_out: test on this share of the training samples instead of the test data: for choosing settings.
-        compile: `on`, `off` or `auto`: compile the model (torch.compile) where it pays for itself.
-        evaluate_every: epochs between evaluations.
-        checkpoint_seconds: real seconds between checkpoints.
         tensorboard: write scalars and delay histograms for TensorBoard into the run's folder, too.
         progress: told about reports and evaluations as they come.
         warn: told what a person should know: a worker lost, a disk full.

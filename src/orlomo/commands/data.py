@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser's."""
     command = commands.add_parser("data", help="list the data sets, or get, verify and store one", allow_abbrev=False)
     command.add_argument("name", nargs="?", help="the data set, as in cifar10; without a name: list them")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import tomli_w
 
+from orlomo.comparing import label
 from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.files import write_text_atomically
@@ -43,7 +44,7 @@ def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, f
         for rate in experiment.grid[method]:
             config = run_config(experiment, row, method, recipe, rate, 0, device)
             config = dataclasses.replace(config, held_out=tuning.held_out, evaluate_every=float(tuning.epochs))
-            place = folder / "tuning" / row.name / f"{method}-lr{rate:g}"
+            place = folder / "tuning" / row.name / f"{label(method)}-lr{rate:g}"
             cells.append(Cell(row, method, 0, config, place, steps))
     return cells
 

@@ -1,0 +1,44 @@
+"""`orlomo new`: the files run as they are, on virtual time and on real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orlomo
+from orlomo.commands import new
+from small import call_cli
+
+FAST = ("--workers", 3, "--epochs", 1, "--jobs", 1)
+
+
+@pytest.mark.parametrize("engine", ["simulated", "processes"])
+def test_a_new_task_runs(tmp_path: Path, engine: str) -> None:
+    made = call_cli("new", "task", "my-points", folder=tmp_path)
+    assert made.stdout == "my_points.py: run it with\norlomo train my_points.py:task\n"
+    command = made.stdout.splitlines()[-1].split()[1:]
+    done = call_cli(*command, *FAST, "--engine", engine, "--out", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert orlomo.load(tmp_path / "run").metric_columns["test_accuracy"][-1] > 0.9
+    assert orlomo.replay(tmp_path / "run", jobs=1).agrees
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_nothing_is_written_over(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mine.py").write_text("precious")
+    done = call_cli("new", kind, "mine", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "orlomo: mine.py is there already: choose another name\n")
+    assert (tmp_path / "mine.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_the_files_are_as_tidy_as_ours(tmp_path: Path, kind: str) -> None:
+    path, _ = new.write(kind, "a_name_of_usual_length", tmp_path)
+    assert f"my_{kind}" not in path.read_text()
+    ruff = [sys.executable, "-m", "ruff"]
+    for words in (["format", "--check", "--line-length", "120"], ["check", "--line-length", "120"]):
+        done = subprocess.run([*ruff, *words, path], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
