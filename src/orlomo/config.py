@@ -13,7 +13,7 @@ import tomli_w
 
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.methods.registry import method, method_class
-from orlomo.settings import about, build, convert, documented, hints_of, plain, setting
+from orlomo.values import about, build, convert, documented, hints_of, plain, setting
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster

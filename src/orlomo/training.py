@@ -29,10 +29,10 @@ from orlomo.methods.method import Method
 from orlomo.methods.registry import method
 from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
-from orlomo.settings import documented
 from orlomo.tasks.evaluation import load_trained
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
+from orlomo.values import documented
 
 
 @documented(RunConfig, skip=("task", "method"))
@@ -151,6 +151,10 @@ def resume(
     """Go on with a run from its newest whole checkpoint; a finished run is returned as it is.
 
     `workers`: go on with so many, which only real engines can.
+
+    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> resume(run.folder).finished
+    True
     """
     run = Run(folder, warn)
     if tensorboard:
@@ -177,7 +181,12 @@ def replay(
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> replaying.Replay:
-    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit."""
+    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
+
+    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> replay(run.folder, jobs=1).agrees
+    True
+    """
     run = Run(folder, warn)
     made = _task_of(run, task, warn)
     with on_threads(1):
@@ -185,7 +194,13 @@ def replay(
 
 
 def load(folder: Path | str) -> Run:
-    """A run from its folder, finished or not."""
+    """A run from its folder, finished or not.
+
+    >>> folder = getfixture("tmp_path") / "run"
+    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=folder)
+    >>> load(folder).params.equal(run.params)
+    True
+    """
     return Run(folder)
 
 

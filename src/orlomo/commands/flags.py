@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, nearest, require, unknown_name
-from orlomo.settings import Hint, from_text, helps, hints_of
+from orlomo.values import Hint, from_text, helps, hints_of
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a command adds itself."""

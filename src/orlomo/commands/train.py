@@ -23,7 +23,7 @@ from orlomo.commands.flags import (
 )
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require, unknown_name
-from orlomo.settings import from_text, helps, hints_of
+from orlomo.values import from_text, helps, hints_of
 
 if TYPE_CHECKING:
     import orlomo

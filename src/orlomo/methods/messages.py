@@ -15,6 +15,11 @@ class Assignment:
 
     The vectors are snapshots: they do not change when the server goes on, and several assignments may share one.
     `momentum` is the buffer a method such as PRSGDm carries into the round, None elsewhere.
+
+    >>> import orlomo
+    >>> [assignment] = orlomo.OrLoMo(local_steps=4).server(torch.zeros(2), workers=1).start()
+    >>> assignment.worker, assignment.index, assignment.local_steps, assignment.params
+    (0, 0, 4, tensor([0., 0.]))
     """
 
     worker: int
@@ -33,7 +38,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Report:
-    """What the worker sends back: how far it moved, and its momentum where the method has one."""
+    """What the worker sends back: how far it moved, and its momentum where the method has one.
+
+    >>> Report(worker=3, index=0, delta_params=torch.ones(2), samples=16).delta_momentum is None
+    True
+    """
 
     worker: int
     index: int

@@ -32,6 +32,10 @@ class Method(ABC):
         clip_norm: largest norm of a local gradient; None: no limit.
         schedule: of the learning rate, by epochs folded in: `constant`, `step:80,120`, `cosine:160`.
         warmup_epochs: epochs over which the learning rate rises linearly at the start.
+
+    >>> import orlomo
+    >>> isinstance(orlomo.OrLoMo(schedule="step:80,120"), orlomo.Method)
+    True
     """
 
     name: ClassVar[str]

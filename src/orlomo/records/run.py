@@ -52,7 +52,15 @@ CHECKPOINT_SHARE = 0.05
 
 
 class Run:
-    """A run, finished or not, read from its folder."""
+    """A run, finished or not, read from its folder.
+
+    `params`, `events` and `metrics` are what was learnt, who reported when, and the evaluations.
+
+    >>> import orlomo
+    >>> run = orlomo.train("quadratic", workers=2, epochs=0.5, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> run.finished, run.state, run.config.method.name, len(run.params)
+    (True, 'finished', 'orlomo', 32)
+    """
 
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
         self.folder = Path(folder)

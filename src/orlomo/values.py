@@ -1,7 +1,10 @@
-"""One definition per setting: a dataclass field carries its help text; flags, TOML tables and docs come from it.
+"""Settings as a TOML file or a command line holds them <-> typed values. A wrong type is an error that says so.
+
+A setting is defined once: a dataclass field carries its type, its default and its help text (`setting`); flags, docs
+and conversions come from that.
 
 A value comes from a flag as text (`from_text`), from a TOML file as a plain value (`convert`), and goes back to a TOML
-file as a plain value (`plain`). All three go by the field's type.
+file as a plain value (`plain`). All three go by the type of a dataclass field.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from orlomo.errors import ConfigError, require, unknown_name
 T = TypeVar("T")
 Hint = Any  # what stands behind the colon of a field: `int`, `tuple[float, ...] | None`
 
-KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
@@ -84,9 +87,9 @@ def from_text(text: str, hint: Hint) -> Any:
     try:
         if hint is bool:
             return BOOLEANS[text.strip().lower()]
-        return hint(text) if hint in KINDS else _no_text(hint)
+        return hint(text) if hint in WORDS else _no_text(hint)
     except (ValueError, KeyError):
-        raise ConfigError(f"must be {KINDS[hint]}, not {text!r}") from None
+        raise ConfigError(f"must be {WORDS[hint]}, not {text!r}") from None
 
 
 def _pairs_from_text(text: str, inner: Hint) -> dict[str, Any]:
@@ -151,7 +154,9 @@ def convert(value: Any, hint: Hint, where: str) -> Any:
         return build(typing.cast(type[Any], hint), value, where)
     if hint is float and type(value) is int:
         return float(value)
-    wanted = KINDS.get(hint, getattr(hint, "__name__", str(hint)))
+    if not isinstance(hint, type):  # a type that a config cannot check, as typing.Any
+        return value
+    wanted = WORDS.get(hint, getattr(hint, "__name__", str(hint)))
     good = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     require(good, f"{where} must be {wanted}, not {value!r}")
     return value
