@@ -26,6 +26,20 @@ def test_a_new_task_runs(tmp_path: Path, engine: str) -> None:
     assert orlomo.replay(tmp_path / "run", jobs=1).agrees
 
 
+@pytest.mark.parametrize("engine", ["simulated", "processes"])
+def test_a_new_method_runs(tmp_path: Path, engine: str) -> None:
+    made = call_cli("new", "method", "slow_start", folder=tmp_path)
+    assert made.stdout == "slow_start.py: run it with\norlomo train digits --method slow_start.py:SlowStart\n"
+    command = made.stdout.splitlines()[-1].split()[1:]
+    settings = ("--set", "server_momentum=0.3", "--engine", engine, "--out", "run")
+    done = call_cli(*command, *FAST[:2], "--epochs", 4, *settings, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = orlomo.load(tmp_path / "run")
+    assert run.metric_columns["test_accuracy"][-1] > 0.7
+    assert run.config.method.server_momentum == 0.3  # type: ignore[attr-defined]
+    assert orlomo.replay(tmp_path / "run", jobs=1).agrees
+
+
 @pytest.mark.parametrize("kind", new.KINDS)
 def test_nothing_is_written_over(tmp_path: Path, kind: str) -> None:
     (tmp_path / "mine.py").write_text("precious")
@@ -38,7 +52,9 @@ def test_nothing_is_written_over(tmp_path: Path, kind: str) -> None:
 def test_the_files_are_as_tidy_as_ours(tmp_path: Path, kind: str) -> None:
     path, _ = new.write(kind, "a_name_of_usual_length", tmp_path)
     assert f"my_{kind}" not in path.read_text()
-    ruff = [sys.executable, "-m", "ruff"]
-    for words in (["format", "--check", "--line-length", "120"], ["check", "--line-length", "120"]):
-        done = subprocess.run([*ruff, *words, path], capture_output=True, text=True)
+    shared = ("--isolated", "--line-length", "120")
+    for words in (["format", "--check", *shared], ["check", "--select", "E,F,I,B,UP,SIM,RUF", *shared]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *words, path], capture_output=True, text=True, cwd=tmp_path
+        )
         assert done.returncode == 0, done.stdout

@@ -108,7 +108,7 @@ def test_a_signal_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     assert process.returncode == 128 + number
     assert errors == (
         f"orlomo: stopped by {number.name}: nothing half-written is stored; "
-        "`orlomo data cifar100` begins anew or goes on\n"
+        "`orlomo data cifar100` begins again or continues\n"
     )
     assert list((tmp_path / "root").rglob("*")) == []
 

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         if not options.quiet or text.startswith("warning:"):
             print(f"orlomo: {text}", file=sys.stderr)
 
-    with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins anew or goes on"):
+    with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins again or continues"):
         stored = obtain(dataset, store.data_root(), options.given, DataProgress(options.quiet), say)
     if options.json:
         print(json.dumps(stored.to_json()))

@@ -135,7 +135,7 @@ def _compare(options: argparse.Namespace) -> int:
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(
-            f"stopped by {name}; saved. The same command goes on from there", stop.signal_number
+            f"stopped by {name}; saved. The same command continues from there", stop.signal_number
         ) from None
     if options.json:
         print(json.dumps(result.to_json()))
