@@ -31,12 +31,11 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.engines.processes.slots import Shape, Slot
 from orlomo.engines.processes.starter import Starter, end
 from orlomo.engines.round import RoundRunner
+from orlomo.engines.slots import Shape, Slot
 from orlomo.methods.messages import Assignment
 from orlomo.methods.registry import method
-from orlomo.methods.server import Vectors
 from orlomo.tasks.models import resnet20
 from orlomo.tasks.task import Batch, classification_loss
 from orlomo.tasks.theory import Point
@@ -110,7 +109,7 @@ class InTurns:
         if self.alone is None:
             self.alone = RoundRunner(self.task, self.method, 0)
             self.params = self.alone.flat.params.clone()  # the runner writes into its own
-        self.alone.run(Assignment(0, 0, self.steps, self.params, 0.01, LOCAL_STEPS))
+        self.alone.run(Assignment(0, 0, self.steps, {"params": self.params}, 0.01, LOCAL_STEPS))
 
     def meet(self, when: str) -> None:
         """Wait until the other worker is here too."""
@@ -143,13 +142,13 @@ def server() -> bool:
     """Fold and reply against the memory's own speed."""
     good = True
     for parameters, turns in ((11_000_000, 15), (110_000_000, 5)):
-        shape = Shape(parameters, 0, torch.float32)
+        method = orlomo.OrLoMo(local_steps=8)
+        shape = Shape(parameters, torch.float32, report=method.report_vectors)
         slots = [Slot(shape) for _ in range(2)]
-        for slot in slots:
-            slot.delta.fill_(1e-3)
-            slot.momentum.fill_(1e-3)
-        made = orlomo.OrLoMo(local_steps=8).server(torch.zeros(parameters), 2)
-        made.place = lambda worker, slots=slots: Vectors(slots[worker].params, slots[worker].momentum)
+        for vector in (vector for slot in slots for vector in slot.report.values()):
+            vector.fill_(1e-3)
+        made = method.server(torch.zeros(parameters), 2)
+        made.destination = lambda worker, slots=slots: slots[worker].assignment
         held = {assignment.worker: assignment for assignment in made.start()}
         source, target = torch.ones(parameters), torch.zeros(parameters)
         ratios = []
@@ -158,7 +157,7 @@ def server() -> bool:
             bandwidth = 2 * 4 * parameters / copying
             worker = turn % 2
             index, slot = held[worker].index, slots[worker]
-            report = orlomo.Report(worker, index, slot.delta, slot.momentum, 1, 0.0, finite=True)
+            report = orlomo.Report(worker, index, samples=1, loss=0.0, finite=True, vectors=slot.report)
             begin = time.perf_counter()
             [held[worker]] = made.receive(report)
             seconds = time.perf_counter() - begin
@@ -219,18 +218,18 @@ def echo(slot: Slot, mine: Tensor, pipe: Connection) -> None:
     torch.set_num_threads(1)
     own = torch.zeros_like(mine)
     while pipe.recv():
-        own.copy_(slot.params)
+        own.copy_(slot.assignment["params"])
         pipe.send(True)
 
 
 def exchanges(parameters: int, count: int) -> list[float]:
     """Seconds of bare exchanges: a vector into shared memory, a word, the vector out of it, a word back."""
-    slot, vector = Slot(Shape(parameters, 0, torch.float32)), torch.ones(parameters)
+    slot, vector = Slot(Shape(parameters, torch.float32)), torch.ones(parameters)
     process, pipe = Starter().start(echo, slot, torch.empty(parameters))
     seconds = []
     for _ in range(count + 5):
         begin = time.perf_counter()
-        slot.params.copy_(vector)
+        slot.assignment["params"].copy_(vector)
         pipe.send(True)
         pipe.recv()
         seconds.append(time.perf_counter() - begin)

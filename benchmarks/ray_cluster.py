@@ -155,7 +155,9 @@ def rounds() -> bool:
         ratio = statistics.median(ratios)
         good &= ratio > 1
         vector = torch.zeros(parameters).numpy()
-        ours = on_the_wire(vector) + on_the_wire(Answer(vector, vector.copy(), None, 1, 0.0, True, 0.0))
+        ours = on_the_wire(vector) + on_the_wire(
+            Answer(orlomo.Report(0, 0), {"delta_params": vector, "delta_momentum": vector.copy()}, None, 0.0)
+        )
         bare = 2 * on_the_wire(Layers(parameters).state_dict())
         size = f"{ours / 1e6:.1f} MB a round (w out; u and the change back), do-it-yourself {bare / 1e6:.1f}"
         name = f"rounds/s, {parameters / 1e6:g} million parameters: ours / do-it-yourself"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.methods.registry import method, method_class
-from orlomo.values import about, build, convert, documented, hints_of, plain, setting
+from orlomo.loading import class_digest, is_place, source_digest
+from orlomo.methods.registry import CUSTOM
+from orlomo.values import about, build, documented, plain, setting
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 ENGINES = ("simulated", "processes", "ray")
 COMPILE = ("auto", "on", "off")
+
+FORMAT = 2
+"""Of run folders."""
+
+RECORD_KEYS = ("format", "code")
+"""In a run's config.toml, what is about the folder and is no setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,24 +166,54 @@ documented(RunConfig)(RunConfig)
 
 def to_table(config: RunConfig) -> dict[str, Any]:
     """Plain nested values, as in a TOML file; None is left out."""
+    from orlomo.methods import tables as methods
+
     left_out = ("method",) if config.engine == "simulated" else ("method", "cluster")
     table = plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
-    return {**table, "method": config.method.to_table()}
+    return {**table, "method": methods.to_table(config.method)}
 
 
-def from_table(table: dict[str, Any], where: str = "config") -> RunConfig:
-    """The config of such a table. `method` and `cluster` may be names instead of tables."""
-    table = dict(table)
+def from_table(
+    table: dict[str, Any], where: str = "config", *, method: Method | None = None, code: bool = True
+) -> RunConfig:
+    """The config of such a table. `method` and `cluster` in it may be names instead of tables.
+
+    `method`: in place of one that only Python has. Without `code`, a method of the user's own is not loaded.
+    """
+    from orlomo.methods import tables as methods
+
+    table = {key: value for key, value in table.items() if key not in RECORD_KEYS}
     named = table.pop("method", "orlomo")
-    settings = dict(named) if isinstance(named, dict) else {"name": named}
-    name = settings.pop("name", "orlomo")
-    hints = hints_of(method_class(name))
-    settings = {
-        key: convert(value, hints[key], f"{where}, method {key}") if key in hints else value
-        for key, value in settings.items()
-    }
-    chosen = make_cluster(table.pop("cluster", "homogeneous"), where)
-    return build(RunConfig, {**table, "method": method(name, **settings), "cluster": chosen}, where, _names())
+    chosen = methods.from_table(dict(named) if isinstance(named, dict) else {"name": named}, where, method, code)
+    where_it_runs = make_cluster(table.pop("cluster", "homogeneous"), where)
+    return build(RunConfig, {**table, "method": chosen, "cluster": where_it_runs}, where, _names())
+
+
+def check_reads_back(config: RunConfig) -> None:
+    """An error unless what a run's folder would hold is this config again, to the last setting."""
+    from orlomo.methods import tables as methods
+
+    for name, value in methods.to_table(config.method).items():
+        try:
+            tomli_w.dumps({name: value})
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
+                "or lists and tables of them"
+            ) from None
+    again = from_table(tomllib.loads(write(config)), method=config.method)
+    if again.method != config.method or to_table(again) != to_table(config):
+        raise ConfigError(f"the config does not read back equal: {config.method} becomes {again.method}")
+
+
+def code_digests(config: RunConfig) -> dict[str, str]:
+    """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
+    from orlomo.methods import tables as methods
+
+    found = {"task": source_digest(config.task) if is_place(config.task) else ""}
+    name = methods.to_table(config.method)["name"]
+    found["method"] = source_digest(name) if is_place(name) else class_digest(type(config.method)) * (name == CUSTOM)
+    return {what: digest for what, digest in found.items() if digest}
 
 
 def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
@@ -198,6 +235,8 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
     if isinstance(task := table.get("task"), str) and ".py:" in task:
         table["task"] = str(path.parent.absolute() / task)
+    if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):
+        own["name"] = str(path.parent.absolute() / own["name"])
     if isinstance(chosen := table.get("cluster"), dict):
         for speed in chosen.get("speeds", []):
             if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):
@@ -205,9 +244,9 @@ def read(path: Path) -> dict[str, Any]:
     return table
 
 
-def write(config: RunConfig) -> str:
-    """The config as TOML text."""
-    return tomli_w.dumps(to_table(config))
+def write(config: RunConfig, **more: Any) -> str:
+    """The config as TOML text, `more` tables with it."""
+    return tomli_w.dumps({**to_table(config), **more})
 
 
 def make_cluster(value: Any, where: str) -> Cluster:

@@ -28,7 +28,8 @@ class FlatModule:
     """
 
     def __init__(self, module: nn.Module):
-        trainable = [p for p in module.parameters() if p.requires_grad]
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        trainable = [p for _, p in named]
         if not trainable:
             raise ConfigError("the model has no trainable parameters: nothing to train")
         kinds = {(p.dtype, p.device) for p in trainable}
@@ -41,11 +42,12 @@ class FlatModule:
         self.params = torch.empty(total, dtype=first.dtype, device=first.device)
         self.gradients = torch.zeros_like(self.params)
         self._trainable = trainable
+        self.layout: dict[str, slice] = {}  # where each parameter is in the vector
         self._gradient_views: list[Tensor] = []
         offset = 0
         with torch.no_grad():
-            for parameter in trainable:
-                window = slice(offset, offset + parameter.numel())
+            for name, parameter in named:
+                window = self.layout[name] = slice(offset, offset + parameter.numel())
                 value = _view_like(self.params[window], parameter)
                 value.copy_(parameter)
                 parameter.data = value

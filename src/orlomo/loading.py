@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,10 +13,36 @@ from typing import Any
 
 from orlomo.errors import ConfigError, unknown_name
 
+_loaded: dict[tuple[Path, str], ModuleType] = {}
+"""Files that this process has loaded, by path and digest: a class that is asked for twice is one class."""
+
 
 def is_place(name: str) -> bool:
     """Whether a name says where something is, and is not that of something built in."""
     return ":" in name
+
+
+def absolute(place: str) -> str:
+    """The place as it can be found from any folder."""
+    return str(Path(place).absolute()) if ".py:" in place else place
+
+
+def source_digest(place: str) -> str:
+    """The sha256 of the file that a place is in, without running it; empty where it cannot be read."""
+    where, _, _ = place.rpartition(":")
+    try:
+        path = Path(where) if where.endswith(".py") else Path(importlib.util.find_spec(where).origin)  # type: ignore[union-attr, arg-type]
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except (OSError, ImportError, AttributeError, TypeError, ValueError):
+        return ""
+
+
+def class_digest(kind: type) -> str:
+    """The sha256 of the file that a class was written in; empty where there is none, as in a notebook."""
+    try:
+        return hashlib.sha256(Path(inspect.getsourcefile(kind) or "").read_bytes()).hexdigest()
+    except (OSError, TypeError):
+        return ""
 
 
 def load_attribute(place: str, kind: str) -> Any:
@@ -27,17 +55,39 @@ def load_attribute(place: str, kind: str) -> Any:
     return getattr(module, attribute)
 
 
+def module_of(place: str) -> ModuleType | None:
+    """The module of a file that has been loaded."""
+    path = Path(place.rpartition(":")[0]).absolute()
+    found = [module for (other, _), module in _loaded.items() if other == path]
+    return found[-1] if found else None
+
+
 def _load_file(path: Path, kind: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    import cloudpickle  # only needed here
+
+    path = path.absolute()
+    if not path.is_file():
         raise ConfigError(f"cannot read the {kind} file {path}: no such file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickle look their module up
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if (path, digest) in _loaded:
+        return _loaded[path, digest]
+    # Its own name where that is free: dataclasses and pickle look modules up by their names.
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_{digest[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"cannot read the {kind} file {path}: it is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     _import_from(path.parent)  # it may import its neighbours
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
+        del sys.modules[name]
         raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except BaseException:
+        del sys.modules[name]
+        raise
+    _loaded[path, digest] = module
+    cloudpickle.register_pickle_by_value(module)  # other processes and machines may not find the file
     return module
 
 

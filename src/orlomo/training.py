@@ -12,7 +12,7 @@ from pathlib import Path
 from orlomo.clusters.cluster import Cluster
 from orlomo.clusters.cluster import cluster as cluster_by_name
 from orlomo.clusters.schedule import Schedule
-from orlomo.config import RunConfig
+from orlomo.config import RunConfig, check_reads_back
 from orlomo.deciding import Warn, check_devices, compiles, decide, job_count
 from orlomo.engines.live.loop import Live
 from orlomo.engines.processes.engine import Processes
@@ -125,13 +125,14 @@ def start(
     check_devices(config)
     config = decide(config, made, warn)  # before there is a folder: a mistake leaves nothing behind
     made = dataclasses.replace(made, compile=config.compile == "on")
+    check_reads_back(config)
     cores = job_count(jobs)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else _free_folder(config, made)
     create_folder(folder, config)
     try:
-        return _execute(Run(folder), made, cores, ray, tensorboard, progress, warn)
+        return _execute(Run(folder), config, made, cores, ray, tensorboard, progress, warn)
     except BaseException:
         _forget_if_empty(folder)
         raise
@@ -141,6 +142,7 @@ def resume(
     folder: Path | str,
     *,
     task: Task | None = None,
+    method: Method | None = None,
     workers: int | None = None,
     jobs: int | None = None,
     ray: RayOptions | None = None,
@@ -148,9 +150,11 @@ def resume(
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> Run:
-    """Go on with a run from its newest whole checkpoint; a finished run is returned as it is.
+    """Continue a run from its newest whole checkpoint; a finished run is returned as it is.
 
-    `workers`: go on with so many, which only real engines can.
+    Args:
+        task, method: where the run has one that only Python has.
+        workers: continue with so many, which only real engines can.
 
     >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
     >>> resume(run.folder).finished
@@ -169,28 +173,41 @@ def resume(
     if real:
         lock(run.folder).close()  # not while another process writes to it
         _say_what_is_lost(run, warn)
+    config = run.runnable_config(method)
+    for what in run.changed_code(config):
+        warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
-    return _execute(run, made, job_count(jobs), ray, tensorboard, progress, warn, workers)
+    return _execute(run, config, made, job_count(jobs), ray, tensorboard, progress, warn, workers)
 
 
 def replay(
     folder: Path | str,
     *,
     task: Task | None = None,
+    method: Method | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
     warn: Warn = print,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 
+    A task or method that only Python has must be given.
+
     >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
     >>> replay(run.folder, jobs=1).agrees
     True
     """
     run = Run(folder, warn)
+    config = run.runnable_config(method)
+    changed = run.changed_code(config)
+    for what in changed:
+        warn(
+            f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
+        )
     made = _task_of(run, task, warn)
     with on_threads(1):
-        return replaying.replay(run, made, jobs=job_count(jobs), progress=progress)
+        result = replaying.replay(run, config, made, jobs=job_count(jobs), progress=progress)
+    return dataclasses.replace(result, changed_code=tuple(changed))
 
 
 def load(folder: Path | str) -> Run:
@@ -206,6 +223,7 @@ def load(folder: Path | str) -> Run:
 
 def _execute(
     run: Run,
+    config: RunConfig,
     task: Task,
     jobs: int,
     ray: RayOptions | None,
@@ -214,7 +232,7 @@ def _execute(
     warn: Warn,
     workers: int | None = None,
 ) -> Run:
-    config, saved = run.config, run.checkpoint
+    saved = run.checkpoint
     real = config.engine != "simulated"
     schedule = None if real else _plan(config, task)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores

@@ -78,10 +78,10 @@ class Meddler:
 
     def on_leave(self, worker: int) -> list[orlomo.Assignment]:
         if worker in self.held:
-            self.lost.append(self.runner.run(self.held.pop(worker)))
+            self.lost.append(self.runner.run(self.held.pop(worker)).report)
         return self.keep(self.leave(worker))
 
-    def on_receive(self, report: orlomo.Report) -> list[orlomo.Assignment]:
+    def on_receive(self, report: orlomo.Report, seconds: float) -> list[orlomo.Assignment]:
         for pile in (self.lost, self.delivered):
             if not pile:
                 continue
@@ -92,7 +92,7 @@ class Meddler:
             assert refusal.value.reason in ("unknown", "folded")
             assert self.state() == before
         y = self.potential()
-        assignments = self.receive(report)
+        assignments = self.receive(report, seconds)
         self.check_potential(y, report)
         assert report.round is not None
         self.accepted.append((report.worker, report.round))
@@ -101,7 +101,7 @@ class Meddler:
         return self.keep(assignments)
 
     def state(self) -> object:
-        return {name: vector.tolist() for name, vector in self.server.vectors.named().items()}, str(
+        return {name: vector.tolist() for name, vector in self.server.state.vectors.items()}, str(
             self.server.ledger.state_dict()
         )
 

@@ -19,21 +19,21 @@ import orlomo
 from orlomo.config import RunConfig
 from orlomo.engines.live.crew import Arrived
 from orlomo.engines.processes.crew import Fleet
-from orlomo.engines.processes.slots import Shape, Slot
 from orlomo.engines.processes.starter import Starter, Work
+from orlomo.engines.slots import Shape, Slot
 from small import call_cli, classification, settings, started, wait_for
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 
 def double(slot: Slot, pipe: multiprocessing.connection.Connection) -> None:
-    slot.delta.copy_(2 * slot.params)
+    slot.delta.copy_(2 * slot.assignment["params"])
     pipe.send("done")
 
 
 def test_a_slot_is_the_same_memory_in_both_processes() -> None:
     slot = Slot(Shape(parameters=5, buffers=2, dtype=torch.float64))
-    slot.params.copy_(torch.arange(5))
+    slot.assignment["params"].copy_(torch.arange(5))
     process, pipe = Starter().start(double, slot)
     assert pipe.recv() == "done"
     process.join()
@@ -52,24 +52,24 @@ def test_a_vector_is_copied_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     params = task.initial_params(0)
     server = method.server(params, 1)
-    with Fleet(Starter(), Work(config, task), Shape(params.numel(), 0, params.dtype)) as fleet:
+    with Fleet(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as fleet:
         fleet.hire(0, seat=0)
         slot = fleet.members[0].slot
-        server.place = fleet.room
+        server.destination = fleet.destination
         [assignment] = server.start()
-        assert assignment.params.data_ptr() == slot.params.data_ptr()
+        assert assignment.params.data_ptr() == slot.assignment["params"].data_ptr()
         fleet.assign(assignment)
         events = []
         while not events:
             events = fleet.wait(10.0)
         [arrived] = events
         assert isinstance(arrived, Arrived)
-        assert arrived.report.delta_params.data_ptr() == slot.delta.data_ptr()
+        assert arrived.report.delta_params.data_ptr() == slot.report["delta_params"].data_ptr()
         assert arrived.report.delta_momentum is not None
-        assert arrived.report.delta_momentum.data_ptr() == slot.momentum.data_ptr()
+        assert arrived.report.delta_momentum.data_ptr() == slot.report["delta_momentum"].data_ptr()
         [answer] = server.receive(arrived.report)
-        assert answer.params.data_ptr() == slot.params.data_ptr()
-        assert torch.equal(slot.params, server.params)
+        assert answer.params.data_ptr() == slot.assignment["params"].data_ptr()
+        assert torch.equal(slot.assignment["params"], server.params)
 
 
 def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
@@ -81,10 +81,10 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
     )
     params = task.initial_params(0)
     server = method.server(params, 4)
-    with Fleet(Starter(), Work(config, task), Shape(params.numel(), 0, params.dtype)) as fleet:
+    with Fleet(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as fleet:
         for worker in range(4):
             fleet.hire(worker, seat=worker)
-        server.place = fleet.room
+        server.destination = fleet.destination
         assignments = server.start()
         while not all(member.ready for member in fleet.members.values()):
             fleet.wait(0.1)

@@ -136,14 +136,14 @@ def test_parameters_are_shared_and_freed() -> None:
 
 
 def test_rounds_that_nobody_will_report_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orlomo.engines.round import RoundRunner
+    from orlomo.engines.round import Computed, RoundRunner
 
     computed: list[tuple[int, int]] = []
     real = RoundRunner.run
 
-    def noted(self: RoundRunner, assignment: orlomo.Assignment) -> orlomo.Report:
+    def noted(self: RoundRunner, assignment: orlomo.Assignment, *more: Any) -> Computed:
         computed.append((assignment.worker, assignment.round))
-        return real(self, assignment)
+        return real(self, assignment, *more)
 
     monkeypatch.setattr(RoundRunner, "run", noted)
     recorder = Memory()

@@ -79,7 +79,7 @@ def test_weight_decay_is_l2_in_the_gradient_and_clipping_comes_first() -> None:
     params = torch.empty(2, dtype=torch.float64)
     rule = method.worker(params)
     start = torch.tensor([10.0, -10.0], dtype=torch.float64)
-    rule.start(orlomo.Assignment(0, 0, 0, start, 0.1, 1))
+    rule.start(orlomo.Assignment(0, 0, 0, {"params": start}, 0.1, 1))
     rule.step(torch.tensor([30.0, 40.0], dtype=torch.float64))
     expected = start - 0.1 * (torch.tensor([0.6, 0.8], dtype=torch.float64) + 0.01 * start)
     assert torch.allclose(params, expected, atol=1e-6)

@@ -8,7 +8,7 @@ from arrivals import Drive, close
 
 import orlomo
 from orlomo.methods.registry import METHODS
-from orlomo.methods.server import CHUNK
+from orlomo.methods.state import CHUNK
 
 NAMES = sorted(METHODS)
 
@@ -18,7 +18,7 @@ def make(name: str) -> Drive:
 
 
 def state_of(server: orlomo.Server) -> tuple[object, ...]:
-    vectors = {name: vector.clone().tolist() for name, vector in server.vectors.named().items()}
+    vectors = {name: vector.clone().tolist() for name, vector in server.state.vectors.items()}
     return vectors, server.ledger.state_dict()
 
 
@@ -33,7 +33,9 @@ def test_bad_reports_are_refused_and_change_nothing(name: str) -> None:
     before = state_of(drive.server)
 
     def changed(**fields: object) -> orlomo.Report:
-        return orlomo.Report(**{**vars(good), **fields})  # type: ignore[arg-type]
+        kept = {name: getattr(good, name) for name in ("worker", "index", "samples", "loss", "round")}
+        deltas = {"delta_params": good.delta_params, "delta_momentum": good.delta_momentum}
+        return orlomo.Report(**{**kept, **deltas, **fields})
 
     wrong = torch.full((3,), 1.0, dtype=torch.float64)
     infinite, nan = wrong.clone(), wrong.clone()
@@ -106,13 +108,14 @@ def test_an_update_of_many_chunks_is_the_update_of_each(name: str) -> None:
     places = torch.tensor([0, CHUNK, size - 1])
     source = torch.Generator().manual_seed(0)
     long.start(), short.start()
-    for worker in (0, 1, 0, 1, 0) if workers == 2 else (0, 0, 0):
+    for worker in (0, 1, 0, 1, 0) * 3 if workers == 2 else (0, 0, 0):
         if worker not in long.ledger.outstanding:
             continue
         index = long.ledger.outstanding[worker].index
         delta, momentum = torch.randn(2, size, generator=source)
-        long.receive(orlomo.Report(worker, index, delta, momentum))
-        short.receive(orlomo.Report(worker, index, delta[places], momentum[places]))
+        vectors = dict(zip(method.report_vectors, (delta, momentum), strict=False))
+        long.receive(orlomo.Report(worker, index, vectors=vectors))
+        short.receive(orlomo.Report(worker, index, vectors={name: v[places] for name, v in vectors.items()}))
     assert torch.allclose(long.params[places], short.params, rtol=1e-6)
     assert long.params.abs().sum() > 0
 
@@ -126,6 +129,6 @@ def test_the_update_makes_no_temporary_of_the_parameters_size() -> None:
     report = orlomo.Report(0, 0, torch.ones(size), torch.ones(size))
     step = server.ledger.receive(0, 0)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler, torch.no_grad():
-        server.method.fold(server.vectors, step.fold, report)
+        server.method.fold(server.state, step.fold, report)
     largest = max((abs(event.self_cpu_memory_usage) for event in profiler.events()), default=0)
     assert largest < 4 * size // 16

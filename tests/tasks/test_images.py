@@ -123,7 +123,7 @@ def test_the_papers_tasks_take_a_step(black_pictures: None, name: str, size: int
     method = orlomo.OrLoMo(learning_rate=0.1, local_steps=1)
     runner = RoundRunner(dataclasses.replace(task, compile=False), method, seed=0)
     [assignment] = method.server(task.initial_params(0), 1).start()
-    report = runner.run(assignment)
+    report = runner.run(assignment).report
     assert report.delta_params.numel() == parameters
     assert report.delta_params.isfinite().all()
     assert report.delta_params.any()

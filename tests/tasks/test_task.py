@@ -17,7 +17,7 @@ from small import classification
 
 
 def assignment(task: orlomo.Task, worker: int = 1, round: int = 2, steps: int = 3) -> orlomo.Assignment:
-    return orlomo.Assignment(worker, 0, round, task.initial_params(0), 0.1, steps)
+    return orlomo.Assignment(worker, 0, round, {"params": task.initial_params(0)}, 0.1, steps)
 
 
 def test_an_epoch_of_a_worker_takes_every_sample_once() -> None:
@@ -75,13 +75,13 @@ def test_a_round_is_a_pure_function_and_leaves_the_callers_randomness_alone(fiel
     task, method = classification(**fields), orlomo.OrLoMo(local_steps=3)
     first = RoundRunner(task, method, seed=0)
     torch.manual_seed(11), random.seed(12), np.random.seed(13)
-    a = first.run(assignment(task))
+    a = first.run(assignment(task)).report
     drawn = torch.rand(1), random.random(), np.random.random()
     first.run(assignment(task, worker=5))
     first.evaluate(task.initial_params(0))
     torch.manual_seed(99), random.seed(98), np.random.seed(97)
-    b = RoundRunner(task, method, seed=0).run(assignment(task))
-    again = first.run(assignment(task))
+    b = RoundRunner(task, method, seed=0).run(assignment(task)).report
+    again = first.run(assignment(task)).report
     for other in (b, again):
         assert torch.equal(a.delta_params, other.delta_params)
         assert torch.equal(a.delta_momentum, other.delta_momentum)
@@ -90,7 +90,7 @@ def test_a_round_is_a_pure_function_and_leaves_the_callers_randomness_alone(fiel
         assert a.buffers is None or torch.equal(a.buffers, other.buffers)
     torch.manual_seed(11), random.seed(12), np.random.seed(13)
     assert (torch.rand(1), random.random(), np.random.random()) == drawn
-    different = first.run(assignment(task, round=3))
+    different = first.run(assignment(task, round=3)).report
     assert not torch.equal(a.delta_params, different.delta_params)
 
 
@@ -122,7 +122,7 @@ def test_an_evaluation_does_not_depend_on_what_was_computed_before() -> None:
 def test_averaged_buffers_are_used_where_the_task_averages() -> None:
     task = classification(model=normed, buffers="average")
     runner = RoundRunner(task, orlomo.ALSGD(local_steps=2), seed=0)
-    report = runner.run(assignment(task, steps=2))
+    report = runner.run(assignment(task, steps=2)).report
     assert report.buffers is not None
     seen = torch.cat([task.train_data[0][i] for i in torch.tensor(np.stack(task.round_batches(0, 1, 2, 2)))])
     assert torch.allclose(report.buffers[:4], seen.mean(0), atol=1e-5)  # a plain mean over the round's batches

@@ -127,7 +127,11 @@ class Cluster:
 
 
 class ComputeTimes:
-    """How long round n of worker k computes: a function of (seed, k, n), drawn in blocks."""
+    """How long round n of worker k computes: a function of (seed, k, n) and its local steps, drawn in blocks.
+
+    A law is drawn for rounds of the method's usual length. A round of another length takes its share of that, or, where
+    a law draws each step, the time of its own steps (of more than usual, in proportion).
+    """
 
     def __init__(self, cluster: Cluster, workers: int, local_steps: int, seed: int):
         self._cluster = cluster
@@ -138,15 +142,21 @@ class ComputeTimes:
         self._draws = {s.law: law(s.law) for s in cluster.speeds if not s.law.startswith("file:")}
         self._source = Rekeyed()
 
-    def __call__(self, worker: int, round: int) -> float:
+    def __call__(self, worker: int, round: int, steps: int | None = None) -> float:
         block, place = divmod(round, BLOCK)
         held = self._blocks.get(worker)
         if held is None or held[0] != block:
             held = self._blocks[worker] = (block, self._block(worker, block))
-        return held[1][place]
+        usual = held[1][place]
+        if steps is None or steps == self._local_steps:
+            return usual
+        return self._other_length(worker, round, steps, usual)
+
+    def _speed(self, worker: int) -> Speed:
+        return self._kinds[worker] if worker < len(self._kinds) else self._cluster.speeds[0]
 
     def _block(self, worker: int, block: int) -> list[float]:
-        speed = self._kinds[worker] if worker < len(self._kinds) else self._cluster.speeds[0]
+        speed = self._speed(worker)
         if speed.law.startswith("file:"):
             return self._recorded(speed, worker, block)
         draw = self._draws[speed.law]
@@ -158,6 +168,17 @@ class ComputeTimes:
             rounds = draw(source, BLOCK, speed.factor) * (self._local_steps * self._cluster.step_seconds)
         times: list[float] = rounds.tolist()
         return times
+
+    def _other_length(self, worker: int, round: int, steps: int, usual: float) -> float:
+        """The time of a round that is not of the usual length."""
+        speed = self._speed(worker)
+        if self._cluster.per == "round" or steps > self._local_steps or speed.law.startswith("file:"):
+            return usual * steps / self._local_steps
+        block, place = divmod(round, BLOCK)
+        source = self._source(self._seed, "times", worker, block)
+        drawn = self._draws[speed.law](source, BLOCK * self._local_steps, speed.factor)
+        first = place * self._local_steps
+        return float(drawn[first : first + steps].sum()) * self._cluster.step_seconds
 
     def _recorded(self, speed: Speed, worker: int, block: int) -> list[float]:
         """Recorded seconds, from the beginning again where they run out."""

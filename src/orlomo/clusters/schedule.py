@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from orlomo.clusters.cluster import Cluster, ComputeTimes, Fault
 from orlomo.clusters.cluster import cluster as cluster_by_name
 from orlomo.errors import ConfigError, require
-from orlomo.methods.ledger import Handout, Ledger
+from orlomo.methods.ledger import Assigned, Fold, Ledger
 from orlomo.methods.registry import method as method_by_name
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
 
-KINDS = ("report", "crash", "return", "join", "leave")
-"""What an event can be, by its code in the `kind` column."""
+KINDS = ("report", "crash", "return", "join", "leave", "drop")
+"""What an event can be, by its code in the `kind` column; a `drop` is a report that the method does not fold in."""
 
-REPORT = 0
+REPORT, DROP = KINDS.index("report"), KINDS.index("drop")
 DEPARTURES = frozenset((KINDS.index("crash"), KINDS.index("leave")))
 
 COLUMNS = {
@@ -46,6 +46,9 @@ COLUMNS = {
     "start": "d",  # parameters sent
     "finish": "d",  # report arrived
     "compute": "d",  # of that, time computing; the rest is transfer
+    "behind": "q",  # groups behind the newest
+    "weight": "d",  # in the momentum, where the method has one
+    "local_steps": "q",  # in the round
 }
 """The columns of a trace and their type codes: q a whole number, d a number (8 bytes each)."""
 
@@ -69,7 +72,7 @@ class Schedule:
 
     @property
     def reports(self) -> NDArray[np.bool_]:
-        """Which rows are reports."""
+        """Which rows are reports that were folded in."""
         chosen: NDArray[np.bool_] = self.columns["kind"] == REPORT
         return chosen
 
@@ -82,45 +85,44 @@ class Schedule:
 
 
 def make_schedule(
-    ledger: Ledger,
+    method: Method,
     cluster: Cluster,
     *,
     workers: int,
-    local_steps: int,
-    reports: int,
+    reports: int = 1,
+    samples: int = 0,
+    batch_size: int = 0,
+    epoch_samples: int = 1,
     seed: int = 0,
-    samples_per_report: int = 0,
-    round_bytes: int = 0,
+    parameter_bytes: int = 0,
 ) -> Schedule:
-    """Run the cluster's clock and the ledger until `reports` reports are folded in and no barrier is half full."""
+    """Run the cluster's clock and the method's ledger until that many reports and samples are in.
+
+    It ends where no barrier is half full. `parameter_bytes`: of one vector of the model's size, where links cost time.
+    """
+    vectors = len(method.sent_vectors()) + len(method.report_vectors)
+    ledger = method.ledger(workers, epoch_samples)
+    clock = _Clock(cluster, workers, method, seed, vectors * parameter_bytes)
     with _without_collector():
-        return _make_schedule(
-            ledger, _Clock(cluster, workers, local_steps, seed, round_bytes), workers, reports, samples_per_report
-        )
-
-
-def _make_schedule(ledger: Ledger, clock: _Clock, workers: int, reports: int, samples_per_report: int) -> Schedule:
-    clock.send(ledger.start(workers).handouts)
-    done = 0
-    while done < reports or not ledger.settled:
-        if not clock.queue:
-            raise ConfigError(
-                f"every worker is gone at time {clock.now:g}, after {done} of {reports} reports: "
-                "let one return or join in the cluster's faults"
-            )
-        time, _, serial, kind, worker, *round = clock.queue.pop()
-        if kind == REPORT and clock.held.get(worker) != serial:
-            continue  # the worker crashed in this round: nothing happens
-        clock.now = time
-        if kind != REPORT:
-            handouts = _membership(ledger, clock, kind, worker)
-        else:
-            done += 1
-            handouts = _report(ledger, clock, worker, round, samples_per_report)
-            if worker in clock.leaving:
-                handouts = _leave_after_report(ledger, clock, worker, handouts)
-        clock.send(handouts)
-    return clock.schedule()
+        clock.send(ledger.start(workers).assigned)
+        while clock.reports < reports or ledger.samples < samples or not ledger.settled:
+            if not clock.queue:
+                raise ConfigError(
+                    f"every worker is gone at time {clock.now:g}, after {clock.reports} reports: "
+                    "let one return or join in the cluster's faults"
+                )
+            time, _, serial, kind, worker, *round = clock.queue.pop()
+            if kind == REPORT and clock.held.get(worker) != serial:
+                continue  # the worker crashed in this round: nothing happens
+            clock.now = time
+            if kind != REPORT:
+                assigned = _membership(ledger, clock, kind, worker)
+            else:
+                assigned = _report(ledger, clock, worker, round, batch_size)
+                if worker in clock.leaving:
+                    assigned = _leave_after_report(ledger, clock, worker, assigned)
+            clock.send(assigned)
+        return clock.schedule()
 
 
 @contextmanager
@@ -138,12 +140,14 @@ def _without_collector() -> Iterator[None]:
 class _Clock:
     """The event queue and the columns written so far."""
 
-    def __init__(self, cluster: Cluster, workers: int, local_steps: int, seed: int, round_bytes: int):
+    def __init__(self, cluster: Cluster, workers: int, method: Method, seed: int, round_bytes: int):
         self.now = 0.0
-        self.compute = ComputeTimes(cluster, workers, local_steps, seed)
+        self.compute = ComputeTimes(cluster, workers, method.local_steps, seed)
         self.transfer = cluster.transfer_seconds(round_bytes)
         # (time, priority, serial, kind, worker), and for a report: learning rate, start, compute time
-        self.queue = EventQueue(bucket_seconds=local_steps * cluster.step_seconds / 256)
+        self.queue = EventQueue(bucket_seconds=method.local_steps * cluster.step_seconds / 256)
+        self.weight = method.weight
+        self.reports = 0  # that came so far, folded in or dropped
         self.serial = 0
         self.held: dict[int, int] = {}  # the serial of the report that each worker owes
         self.leaving: set[int] = set()
@@ -156,11 +160,11 @@ class _Clock:
         # Priority 0: at equal times a fault comes before a report.
         self.queue.push((fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
 
-    def send(self, handouts: list[Handout]) -> None:
+    def send(self, assigned: list[Assigned]) -> None:
         """Parameters go out; the reports will come when they have been computed and sent."""
         now = self.now
-        for worker, _, round, _, learning_rate in handouts:
-            compute = self.compute(worker, round)
+        for worker, _, round, _, learning_rate, steps, _ in assigned:
+            compute = self.compute(worker, round, steps)
             serial = self.serial = self.serial + 1
             self.held[worker] = serial
             arrival = now + compute + self.transfer
@@ -171,24 +175,50 @@ class _Clock:
 
     def record_membership(self, kind: int, iteration: int, worker: int) -> None:
         nan = float("nan")
-        self.record(kind, iteration, worker, -1, -1, -1, -1, nan, nan, nan, self.now, nan)
+        self.record(kind, iteration, worker, -1, -1, -1, -1, nan, nan, nan, self.now, nan, -1, nan, -1)
 
     def schedule(self) -> Schedule:
         rows = np.frombuffer(self._rows, dtype=np.dtype([(name, f"<{code}") for name, code in COLUMNS.items()]))
         return Schedule({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
 
 
-def _report(ledger: Ledger, clock: _Clock, worker: int, round: list[float], samples: int) -> list[Handout]:
+def _report(ledger: Ledger, clock: _Clock, worker: int, round: list[float], batch_size: int) -> list[Assigned]:
     learning_rate, start, compute = round
     del clock.held[worker]
-    step = ledger.receive(worker, samples)
+    clock.reports += 1
+    samples = ledger.outstanding[worker].local_steps * batch_size
+    step = ledger.receive(worker, samples, clock.now - start)
     assert step.fold is not None
-    t, _, number, index, delay, group, _, _, eta = step.fold
-    clock.record(REPORT, t, worker, number, index, delay, group, eta, learning_rate, start, clock.now, compute)
-    return step.handouts
+    clock.record(*report_row(step.fold, clock.weight(step.fold), learning_rate, start, clock.now, compute))
+    return step.assigned
 
 
-def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Handout]:
+def report_row(
+    fold: Fold, weight: float, learning_rate: float, start: float, finish: float, compute: float
+) -> tuple[float, ...]:
+    """A report as a row of the trace: one value per column, in their order."""
+    t, worker, number, index, delay, group, behind, _, eta, steps, _, dropped = fold
+    kind = DROP if dropped else REPORT
+    return (
+        kind,
+        t,
+        worker,
+        number,
+        index,
+        delay,
+        group,
+        eta,
+        learning_rate,
+        start,
+        finish,
+        compute,
+        behind,
+        weight,
+        steps,
+    )
+
+
+def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Assigned]:
     name = KINDS[kind]
     if name == "leave" and worker in clock.held:
         clock.leaving.add(worker)  # graceful: it reports first
@@ -205,15 +235,15 @@ def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[H
     if kind in DEPARTURES:
         clock.held.pop(worker, None)
         clock.leaving.discard(worker)
-    return step.handouts
+    return step.assigned
 
 
-def _leave_after_report(ledger: Ledger, clock: _Clock, worker: int, handouts: list[Handout]) -> list[Handout]:
-    """A graceful goodbye: the report was folded in, what was handed out in return is not taken."""
+def _leave_after_report(ledger: Ledger, clock: _Clock, worker: int, assigned: list[Assigned]) -> list[Assigned]:
+    """A worker leaves after its report was folded in: what it was assigned in return is not taken."""
     clock.leaving.discard(worker)
     clock.record_membership(KINDS.index("leave"), ledger.iteration, worker)
-    further = ledger.leave(worker).handouts
-    return [handout for handout in handouts + further if handout.worker != worker]
+    further = ledger.leave(worker).assigned
+    return [one for one in assigned + further if one.worker != worker]
 
 
 Event = tuple[Any, ...]
@@ -284,18 +314,5 @@ def trace(
     require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
     require(math.isfinite(parameters) and parameters >= 0, f"parameters must be 0 or more, not {parameters}")
     chosen = method_by_name(method) if isinstance(method, str) else method
-    return make_schedule(
-        chosen.ledger(workers, epoch_samples=1),
-        cluster_by_name(cluster),
-        workers=workers,
-        local_steps=chosen.local_steps,
-        reports=iterations,
-        seed=seed,
-        round_bytes=round_bytes(chosen, parameters),
-    )
-
-
-def round_bytes(method: Method, parameters: int, element_bytes: int = 4) -> int:
-    """Bytes on a worker's link in one round, both ways."""
-    vectors = 2 + method.carries_momentum + method.reports_momentum
-    return vectors * parameters * element_bytes
+    where, size = cluster_by_name(cluster), 4 * parameters
+    return make_schedule(chosen, where, workers=workers, reports=iterations, seed=seed, parameter_bytes=size)

@@ -148,13 +148,13 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
     """The configs of each method, one per seed."""
     from orlomo.comparing import settings_for
     from orlomo.methods.registry import method_class
+    from orlomo.methods.tables import FACTS
 
     for name in names:
         method_class(name)  # an unknown name is an error
     table, method = _tables(options)
-    method.pop("name", None)
     flags = given(options, METHOD_FLAGS)
-    method |= flags
+    method = {key: value for key, value in method.items() if key not in FACTS} | flags
     texts = assignments(options.set, flags)
     _check_known(texts, names)
     configs = {}

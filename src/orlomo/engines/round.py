@@ -1,21 +1,32 @@
-"""One round, as a pure function: assignment in, report out. Every engine computes rounds with this.
+"""One round, as a pure function: assignment and worker state in, report and worker state out.
 
-What comes out depends on the assignment and on (seed, worker, round), on nothing else.
+Every engine computes rounds with this. What comes out depends on the assignment, the state and (seed, worker, round),
+and on nothing else.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from orlomo.engines.compiling import prepare
-from orlomo.methods.messages import Assignment, Report
+from orlomo.errors import ConfigError
+from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
+from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global, seed_torch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
 from orlomo.tasks.task import Task, as_tensors, fetch
+
+
+class Computed(NamedTuple):
+    """A round's outcome: the report, and what the worker keeps for its next round."""
+
+    report: Report
+    state: WorkerState
 
 
 class RoundRunner:
@@ -23,6 +34,7 @@ class RoundRunner:
 
     def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str = "cpu"):
         self.task = task
+        self.method = method
         self.seed = seed
         self.flat = task.build(seed, device)
         if task.compile:
@@ -31,18 +43,58 @@ class RoundRunner:
         self.rule = method.worker(self.flat.params)
         self._seeds_data = as_tensors(task.train_data) is None
 
-    def run(self, assignment: Assignment) -> Report:
-        """The S local steps of one round."""
-        task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+    def new_state(self) -> WorkerState:
+        """What a worker keeps before its first round."""
+        return self.method.worker_state(self.flat.params)
+
+    def run(
+        self,
+        assignment: Assignment,
+        state: WorkerState | None = None,
+        destination: Mapping[str, Tensor] | None = None,
+    ) -> Computed:
+        """The local steps of one round.
+
+        `state` is changed and given back; None: that of a new worker. `destination`: memory for the report's vectors,
+        which are there afterwards whether or not the worker rule has used it.
+        """
+        flat, rule = self.flat, self.rule
+        state = self.new_state() if state is None else state
+        memory = dict(state.vectors)
         flat.reset_buffers()
-        if task.buffers == "average":
+        if self.task.buffers == "average":
             reset_statistics(flat)
         flat.module.train()
-        self.rule.start(assignment)
+        rule.state, rule.destination = state, destination or {}
+        rule.start(assignment)
+        samples, loss = self._steps(assignment)
+        made = rule.finish(samples, loss)
+        vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
+        kept = self._kept(rule.state, memory)
+        for name, target in rule.destination.items():
+            if vectors[name].data_ptr() != target.data_ptr():  # the rule has made a vector of its own
+                vectors[name] = target.copy_(vectors[name])
+        buffers = read_buffers(flat).clone() if self.task.buffers == "average" else None
+        # What identifies the round is the engine's to say: a user's rule cannot get it wrong.
+        report = Report(
+            assignment.worker,
+            assignment.index,
+            samples=samples,
+            loss=loss,
+            round=assignment.round,
+            buffers=buffers,
+            vectors=vectors,
+        )
+        return Computed(report, kept)
+
+    def _steps(self, assignment: Assignment) -> tuple[int, float]:
+        """All local steps; the number of samples, and the mean loss."""
+        task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
         total = torch.zeros((), device=flat.params.device)
         samples = 0
+        batches = task.round_batches(self.seed, worker, n, assignment.local_steps, assignment.position)
         with isolated():
-            for step, chosen in enumerate(task.round_batches(self.seed, worker, n, assignment.local_steps)):
+            for step, chosen in enumerate(batches):
                 source = derive(self.seed, "step", worker, n, step)
                 if self._seeds_data:
                     seed_global(source)  # a user's data set may draw from any global generator
@@ -55,11 +107,48 @@ class RoundRunner:
                 self.rule.step(flat.backward(loss))
                 total += loss.detach()
                 samples += len(chosen)
-        report = self.rule.finish(samples, float(total) / assignment.local_steps)
-        if task.buffers == "average":
-            report = dataclasses.replace(report, buffers=read_buffers(flat).clone())
-        return report
+        return samples, float(total) / assignment.local_steps
+
+    def _kept(self, state: WorkerState, memory: dict[str, Tensor]) -> WorkerState:
+        """What the rule keeps, in the memory that it was given: vectors of its own may change in the next round."""
+        for name, vector in self._declared(state.vectors, self.method.worker_vectors, "worker_vectors").items():
+            if vector.data_ptr() != memory[name].data_ptr():
+                memory[name].copy_(vector)
+        return WorkerState(memory, plain_numbers(self.method.name, state.numbers, self.method.worker_numbers))
+
+    def _declared(self, found: Mapping[str, Tensor], names: tuple[str, ...], where: str) -> dict[str, Tensor]:
+        """The vectors in the declared order; an error where they are not those declared, of the model's size."""
+        method, wanted = self.method.name, self.flat.params
+        if set(found) != set(names):
+            raise ConfigError(f"{method}: the worker rule has {sorted(found)}, but {where} declares {list(names)}")
+        for name, vector in found.items():
+            if vector.shape != wanted.shape or vector.dtype != wanted.dtype:
+                raise ConfigError(
+                    f"{method}: {name} of the worker rule is {tuple(vector.shape)} {vector.dtype}, but the model's "
+                    f"parameters are {tuple(wanted.shape)} {wanted.dtype}"
+                )
+        return {name: found[name] for name in names}
 
     def evaluate(self, params: Tensor, buffers: Tensor | None = None) -> Evaluation:
         """Losses and accuracy at these parameters."""
         return evaluate(self.task, self.flat, params, self.seed, buffers)
+
+
+class KeptState:
+    """A worker's state in the worker itself. A round that the server refuses is computed again from the same state."""
+
+    def __init__(self, first: WorkerState):
+        self._accepted, self._next = first, first.copy()
+        self._round: int | None = None
+
+    def begin(self, round: int) -> WorkerState:
+        """The state to compute this round with, in memory that the round may change."""
+        if self._round is not None and round != self._round:  # another round: the last one was folded in
+            self._accepted, self._next = self._next, self._accepted
+        self._round = round
+        self._next.copy_from(self._accepted)
+        return self._next
+
+    def finish(self, state: WorkerState) -> None:
+        """What the round has left, in the memory that `begin` gave."""
+        self._next = state

@@ -17,9 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from orlomo.clusters.schedule import REPORT
 from orlomo.config import RunConfig
 from orlomo.errors import Diverged, OrlomoError, ReportRefused
-from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.evaluation import Evaluation
 from orlomo.tasks.task import Task
@@ -80,8 +81,9 @@ class Session:
         self.config, self.task, self.recorder, self.total = config, task, recorder, total
         self._progress, self._evaluates = progress, evaluates
         self._tell: Callable[[dict[str, Any]], None] | None = getattr(progress, "event", None)
-        initial = task.initial_params(config.seed).to(config.server_device)
-        self.server = config.method.server(initial, config.workers, task.size)
+        built = task.build(config.seed)
+        initial = built.params.to(config.server_device)
+        self.server = config.method.server(initial, config.workers, task.size, built.layout)
         self.events = 0  # recorded so far
         self.reports = 0
         self._started = time.monotonic()
@@ -99,22 +101,22 @@ class Session:
         """This sitting begins now: what it took to start processes is not the run's time."""
         self._started = time.monotonic()
 
-    def fold(self, report: Report) -> list[Assignment]:
+    def fold(self, report: Report, seconds: float) -> list[Assignment]:
         """Fold a report in; numbers that are not finite mean that the run has diverged."""
         t = self.server.iteration
         try:
-            return self.server.receive(report)
+            return self.server.receive(report, seconds)
         except ReportRefused as error:
             if error.reason == "finite":
                 raise Diverged(f"the run diverged at iteration {t}: {error}; lower the learning rate") from None
             raise OrlomoError(f"iteration {t}: {error}") from None
 
     def record_report(self, row: dict[str, Any], report: Report) -> None:
-        """The report that was folded in last, as a row of the trace."""
+        """The report that was folded in, or dropped, last, as a row of the trace."""
         if report.buffers is not None:
             self._worker_buffers[report.worker] = report.buffers
         self.events += 1
-        self.reports += 1
+        self.reports += row["kind"] == REPORT  # not those that were dropped
         self.recorder.event({**row, "loss": report.loss})
         if self._tell is not None:
             self._tell({**row, "samples": self.server.ledger.samples})
@@ -146,7 +148,7 @@ class Session:
             "epoch": epoch,
             "virtual_seconds": seconds,
             "real_seconds": self.elapsed(),
-            "learning_rate": ledger.local_rate(ledger.samples),
+            "learning_rate": ledger.learning_rate(),
             "params_checksum": checksum(params),
         }
         buffers = self.average_buffers()
@@ -184,16 +186,18 @@ class Session:
             return None
         return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
 
-    def save(self, held: Iterable[Assignment], at_end: bool, **more: Any) -> None:
-        """Write a checkpoint: the server, the work in flight, the evaluations not yet done."""
+    def save(
+        self, held: Iterable[Assignment], at_end: bool, states: dict[int, WorkerState] | None = None, **more: Any
+    ) -> None:
+        """Write a checkpoint: the server, the work in flight, what workers keep, the evaluations not yet done."""
         state = self.server.state_dict()
-        ledger = state.pop("ledger")
+        ledger, numbers = state.pop("ledger"), state.pop("numbers")
         tensors = {f"server.{name}": vector for name, vector in state.items()}
-        held = list(held)
-        for assignment in held:  # those of one index share one vector
-            tensors[f"held.{assignment.index}.params"] = assignment.params
-            if assignment.momentum is not None:
-                tensors[f"held.{assignment.index}.momentum"] = assignment.momentum
+        held, states = list(held), states or {}
+        for assignment in held:  # those of one index share their vectors
+            tensors |= {f"held.{assignment.index}.{name}": vector for name, vector in assignment.vectors.items()}
+        for worker, kept in states.items():
+            tensors |= {f"worker.{worker}.{name}": vector for name, vector in kept.vectors.items()}
         for place, pending in enumerate(self._pending):
             tensors[f"evaluation.{place}.params"] = pending.params
             if pending.buffers is not None:
@@ -203,7 +207,9 @@ class Session:
         values = {
             "finished": at_end and not self._pending,
             "ledger": ledger,
-            "held": [[a.worker, a.index, a.round, a.learning_rate, a.local_steps] for a in held],
+            "numbers": numbers,
+            "held": [[a.worker, a.index, a.round, a.learning_rate, a.local_steps, a.first_step] for a in held],
+            "worker_numbers": [[worker, kept.numbers] for worker, kept in states.items()],
             "evaluations": [pending.row for pending in self._pending],
             "evaluated": self._evaluated,
             "evaluated_at": self._evaluated_at,
@@ -217,8 +223,8 @@ class Session:
     def load(self, saved: Checkpoint) -> list[Assignment]:
         """Go on from a checkpoint; gives the assignments that were in flight."""
         tensors, values = saved.tensors, saved.values
-        vectors = {name.removeprefix("server."): t for name, t in tensors.items() if name.startswith("server.")}
-        self.server.load_state_dict({**vectors, "ledger": values["ledger"]})
+        vectors = _below(tensors, "server")
+        self.server.load_state_dict({**vectors, "numbers": values["numbers"], "ledger": values["ledger"]})
         self.events, self.reports = saved.position, values["reports"]
         self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
         self._evaluated_at = values.get("evaluated_at", -1)
@@ -231,12 +237,28 @@ class Session:
             if name.startswith("buffers."):
                 self._worker_buffers[int(name.removeprefix("buffers."))] = buffers.to(device)
         assignments = []
-        for worker, index, round_, rate, steps in values["held"]:
-            momentum = tensors.get(f"held.{index}.momentum")
-            sent = None if momentum is None else momentum.to(device)
-            params = tensors[f"held.{index}.params"].to(device)
-            assignments.append(Assignment(worker, index, round_, params, rate, steps, sent))
+        for worker, index, round_, rate, steps, first in values["held"]:
+            sent = {name: vector.to(device) for name, vector in _below(tensors, f"held.{index}").items()}
+            assignments.append(Assignment(worker, index, round_, sent, rate, steps, first))
         return assignments
+
+    def load_states(self, saved: Checkpoint) -> dict[int, WorkerState]:
+        """What the workers kept between rounds, by worker."""
+        device = self.config.server_device
+        return {
+            worker: WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers).to(device)
+            for worker, numbers in saved.values["worker_numbers"]
+        }
+
+
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def planned_samples(config: RunConfig, task: Task) -> int:
+    """Samples after which the run ends: whole rounds of the method's usual length."""
+    return planned_reports(config, task) * config.method.local_steps * task.batch_size
 
 
 def planned_reports(config: RunConfig, task: Task) -> int:

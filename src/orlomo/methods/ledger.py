@@ -1,8 +1,8 @@
 """The server's bookkeeping without its vectors: who holds which parameters, and what weight a report deserves.
 
 A ledger decides everything about a report that does not depend on gradients: its iteration t, delay, group, eta,
-and who is handed parameters next. The server asks it before it touches a vector; the simulator asks it alone, and so
-can lay a whole schedule down before the first gradient is computed.
+and who is assigned parameters next. The server asks it before it touches a vector; the simulator asks it alone, and so
+can make a whole schedule before the first gradient is computed.
 
 Symbols of the paper -> fields: t -> `iteration`, ite(t, k) -> `index`, tau_t -> `delay`, ceil(ite/K) -> `group`,
 ceil(t/K) - ceil(ite/K) -> `behind`, eta_t -> `eta`, gamma -> `learning_rate`, K -> the number of present workers.
@@ -11,26 +11,33 @@ ceil(t/K) - ceil(ite/K) -> `behind`, eta_t -> `eta`, gamma -> `learning_rate`, K
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from orlomo.errors import ConfigError, ReportRefused
 
-Eta = Callable[[int, int], float]
-"""(delay, workers) -> eta"""
 
-LocalRate = Callable[[int], float]
-"""samples folded in so far -> gamma for the next round"""
+class Rules(Protocol):
+    """What a ledger asks its method."""
+
+    @property
+    def local_steps(self) -> int: ...
+    @property
+    def max_workers(self) -> int | None: ...
+    def eta(self, delay: int, workers: int) -> float: ...
+    def rate(self, samples: int, epoch_samples: int) -> float: ...
+    def drops(self, fold: Fold) -> bool: ...
 
 
-class Handout(NamedTuple):
-    """Parameters w_index, handed to a worker for its round-th round; they belong to a group."""
+class Assigned(NamedTuple):
+    """An assignment without its vectors: w_index for a worker's round-th round. It belongs to a group."""
 
     worker: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nothing here needs
     round: int
     group: int
     learning_rate: float
+    local_steps: int
+    first_step: int  # local steps that the worker was assigned before
 
 
 class Fold(NamedTuple):
@@ -39,33 +46,35 @@ class Fold(NamedTuple):
     iteration: int
     worker: int
     round: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nothing here needs
     delay: int
     group: int
     behind: int  # how many groups the report is behind the newest one
     boundary: int  # how many new groups have opened since the last fold (0 or 1 while membership is constant)
     eta: float
+    local_steps: int = 0
+    workers: int = 0  # K: how many there are now
+    dropped: bool = False  # the report is not folded in; its worker is answered all the same
 
 
 class Step(NamedTuple):
-    """What a ledger answers: the fold, the number of reports in a barrier that closed (0: none), who goes on."""
+    """What a ledger answers: the fold, the number of reports in a barrier that closed (0: none), who works next."""
 
     fold: Fold | None
     closed: int
-    handouts: list[Handout]
+    assigned: list[Assigned]
 
 
 class Ledger(ABC):
     """The contract of the two ledgers. Reading its fields is fine; only its methods change them."""
 
-    def __init__(self, eta: Eta, local_rate: LocalRate, max_workers: int | None = None):
-        self.eta = eta
-        self.local_rate = local_rate
-        self.max_workers = max_workers
+    def __init__(self, rules: Rules, epoch_samples: int = 1):
+        """`epoch_samples`: the data set's size, which turns samples into epochs for the learning rate's schedule."""
+        self.rules, self.epoch_samples = rules, epoch_samples
         self.iteration = 0
         self.samples = 0
-        self.outstanding: dict[int, Handout] = {}
-        self.rounds: dict[int, int] = {}  # rounds handed out so far to each worker that holds none now
+        self.outstanding: dict[int, Assigned] = {}
+        self.earlier: dict[int, tuple[int, int]] = {}  # rounds and local steps so far of each worker that holds none
         self.folded: dict[int, int] = {}  # newest index folded from each worker
 
     @abstractmethod
@@ -73,8 +82,8 @@ class Ledger(ABC):
         """Workers 0 .. workers-1 receive w_0."""
 
     @abstractmethod
-    def receive(self, worker: int, samples: int) -> Step:
-        """The outstanding round of this worker has been reported."""
+    def receive(self, worker: int, samples: int, seconds: float = 0.0) -> Step:
+        """The outstanding round of this worker has been reported, so many seconds after it was sent."""
 
     @abstractmethod
     def join(self, worker: int) -> Step:
@@ -102,6 +111,14 @@ class Ledger(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
 
+    def steps_for(self, worker: int) -> int:
+        """Local steps in the round that this worker is assigned next."""
+        return self.rules.local_steps
+
+    def learning_rate(self) -> float:
+        """gamma for the next round, by the samples folded in so far."""
+        return self.rules.rate(self.samples, self.epoch_samples)
+
     def check(self, worker: int, index: int, round: int | None) -> None:
         """Refuse a report that is not the one this worker owes."""
         held = self.outstanding.get(worker)
@@ -115,22 +132,27 @@ class Ledger(ABC):
     def _admit(self, worker: int, is_present: bool) -> None:
         if is_present:
             raise ConfigError(f"worker {worker} cannot join: it is there already")
-        if self.max_workers is not None and self.present >= self.max_workers:
-            raise ConfigError(f"worker {worker} cannot join: this method runs on {self.max_workers} worker")
+        if self.rules.max_workers is not None and self.present >= self.rules.max_workers:
+            raise ConfigError(f"worker {worker} cannot join: this method runs on {self.rules.max_workers} worker")
+
+    def _set_down(self, worker: int) -> None:
+        """A worker's round is over, reported or lost; its next one continues behind it in its stream of samples."""
+        held = self.outstanding.pop(worker)
+        self.earlier[worker] = (held.round + 1, held.first_step + held.local_steps)
 
     def _shared_state(self) -> dict[str, Any]:
         return {
             "iteration": self.iteration,
             "samples": self.samples,
-            "outstanding": [list(handout) for handout in self.outstanding.values()],
-            "rounds": list(self.rounds.items()),
+            "outstanding": [list(assigned) for assigned in self.outstanding.values()],
+            "earlier": [[worker, *counts] for worker, counts in self.earlier.items()],
             "folded": list(self.folded.items()),
         }
 
     def _load_shared_state(self, state: dict[str, Any]) -> None:
         self.iteration, self.samples = state["iteration"], state["samples"]
-        self.outstanding = {row[0]: Handout(*row) for row in state["outstanding"]}
-        self.rounds = dict(state["rounds"])
+        self.outstanding = {row[0]: Assigned(*row) for row in state["outstanding"]}
+        self.earlier = {worker: (rounds, steps) for worker, rounds, steps in state["earlier"]}
         self.folded = dict(state["folded"])
 
 
@@ -141,8 +163,8 @@ class AsynchronousLedger(Ledger):
     have been handed out. While K is constant the label of w_t is ceil(t/K), as in Algorithms 2 and 3.
     """
 
-    def __init__(self, eta: Eta, local_rate: LocalRate, max_workers: int | None = None):
-        super().__init__(eta, local_rate, max_workers)
+    def __init__(self, rules: Rules, epoch_samples: int = 1):
+        super().__init__(rules, epoch_samples)
         self.group = 0  # of the newest vector handed out
         self.handed_out = 0  # vectors of that group
         self.group_folded = 0  # the group up to which the momentum has been decayed
@@ -150,19 +172,24 @@ class AsynchronousLedger(Ledger):
     def start(self, workers: int) -> Step:
         return Step(None, 0, [self._join(worker) for worker in range(workers)])
 
-    def receive(self, worker: int, samples: int) -> Step:
+    def receive(self, worker: int, samples: int, seconds: float = 0.0) -> Step:
         held = self.outstanding[worker]
         t = self.iteration
         delay = t - held.index
         boundary = self.group - self.group_folded
         behind = self.group - held.group
-        eta = self.eta(delay, len(self.outstanding))
-        fold = Fold(t, worker, held.round, held.index, delay, held.group, behind, boundary, eta)
-        self.group_folded = self.group
-        self.folded[worker] = held.index
-        self.iteration = t + 1
+        present, steps = len(self.outstanding), held.local_steps
+        eta = self.rules.eta(delay, present)
+        fold = Fold(t, worker, held.round, held.index, delay, held.group, behind, boundary, eta, steps, present)
         self.samples += samples
-        return Step(fold, 0, [self._hand_out(worker, held.round + 1)])
+        self.folded[worker] = held.index
+        if self.rules.drops(fold):
+            # The parameters stay w_t, and so do t and what has been decayed; the work counts as done all the same.
+            fold = fold._replace(dropped=True)
+        else:
+            self.group_folded = self.group
+            self.iteration = t + 1
+        return Step(fold, 0, [self._assign(worker, held.round + 1, held.first_step + held.local_steps)])
 
     def join(self, worker: int) -> Step:
         return Step(None, 0, [self._join(worker)])
@@ -170,7 +197,7 @@ class AsynchronousLedger(Ledger):
     def leave(self, worker: int) -> Step:
         if worker not in self.outstanding:
             raise ConfigError(f"worker {worker} cannot leave: it is not there")
-        self.rounds[worker] = self.outstanding.pop(worker).round + 1
+        self._set_down(worker)
         return Step(None, 0, [])
 
     @property
@@ -181,20 +208,22 @@ class AsynchronousLedger(Ledger):
     def settled(self) -> bool:
         return True
 
-    def _join(self, worker: int) -> Handout:
+    def _join(self, worker: int) -> Assigned:
         self._admit(worker, worker in self.outstanding)
-        round = self.rounds.pop(worker, 0)
-        self.outstanding[worker] = Handout(worker, self.iteration, round, self.group, 0.0)  # counts as present
-        return self._hand_out(worker, round)
+        rounds, steps = self.earlier.pop(worker, (0, 0))
+        # It counts as present from now on, before its group is decided.
+        self.outstanding[worker] = Assigned(worker, self.iteration, rounds, self.group, 0.0, 0, steps)
+        return self._assign(worker, rounds, steps)
 
-    def _hand_out(self, worker: int, round: int) -> Handout:
+    def _assign(self, worker: int, round: int, first_step: int) -> Assigned:
         if self.handed_out >= len(self.outstanding):
             self.group += 1
             self.handed_out = 0
         self.handed_out += 1
-        handout = Handout(worker, self.iteration, round, self.group, self.local_rate(self.samples))
-        self.outstanding[worker] = handout
-        return handout
+        rate, steps = self.rules.rate(self.samples, self.epoch_samples), self.steps_for(worker)
+        assigned = Assigned(worker, self.iteration, round, self.group, rate, steps, first_step)
+        self.outstanding[worker] = assigned
+        return assigned
 
     def state_dict(self) -> dict[str, Any]:
         groups = {"group": self.group, "handed_out": self.handed_out, "group_folded": self.group_folded}
@@ -213,8 +242,8 @@ class BarrierLedger(Ledger):
     into the open barrier, that report counts. The number of reports in a barrier may therefore differ from K.
     """
 
-    def __init__(self, eta: Eta, local_rate: LocalRate, max_workers: int | None = None):
-        super().__init__(eta, local_rate, max_workers)
+    def __init__(self, rules: Rules, epoch_samples: int = 1):
+        super().__init__(rules, epoch_samples)
         self.received = 0  # reports in the open barrier
         self.waiting: set[int] = set()  # present, without parameters to work on
 
@@ -222,15 +251,16 @@ class BarrierLedger(Ledger):
         self.waiting.update(range(workers))
         return self._close_if_full(None)
 
-    def receive(self, worker: int, samples: int) -> Step:
-        held = self.outstanding.pop(worker)
-        self.rounds[worker] = held.round + 1
+    def receive(self, worker: int, samples: int, seconds: float = 0.0) -> Step:
+        held = self.outstanding[worker]
+        self._set_down(worker)
         self.waiting.add(worker)
         self.folded[worker] = held.index
         self.received += 1
         self.samples += samples
-        eta = self.eta(0, self.present)
-        fold = Fold(self.iteration, worker, held.round, held.index, 0, held.group, 0, 0, eta)
+        present, steps = self.present, held.local_steps
+        eta = self.rules.eta(0, present)
+        fold = Fold(self.iteration, worker, held.round, held.index, 0, held.group, 0, 0, eta, steps, present)
         return self._close_if_full(fold)
 
     def join(self, worker: int) -> Step:
@@ -243,7 +273,7 @@ class BarrierLedger(Ledger):
             raise ConfigError(f"worker {worker} cannot leave: it is not there")
         self.waiting.discard(worker)
         if worker in self.outstanding:
-            self.rounds[worker] = self.outstanding.pop(worker).round + 1
+            self._set_down(worker)
         return self._close_if_full(None)
 
     @property
@@ -259,10 +289,10 @@ class BarrierLedger(Ledger):
             return Step(fold, 0, [])
         closed, self.received = self.received, 0
         self.iteration += closed > 0
-        rate = self.local_rate(self.samples)
+        rate, t = self.learning_rate(), self.iteration
         for worker in sorted(self.waiting):
-            round = self.rounds.pop(worker, 0)
-            self.outstanding[worker] = Handout(worker, self.iteration, round, self.iteration, rate)
+            rounds, steps = self.earlier.pop(worker, (0, 0))
+            self.outstanding[worker] = Assigned(worker, t, rounds, t, rate, self.steps_for(worker), steps)
         self.waiting.clear()
         return Step(fold, closed, list(self.outstanding.values()))
 

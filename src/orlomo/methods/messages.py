@@ -1,61 +1,160 @@
-"""What travels between the server and its workers: assignments and reports."""
+"""What travels between the server and its workers: assignments out, reports back.
+
+Vectors have names, which the method declares; a message carries them in `vectors`. Everything else in a message is a
+few numbers, and `without_vectors()` is what an engine sends where the vectors themselves go another way (shared memory,
+an object store).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+Vectors = Mapping[str, Tensor]
+"""Vectors of the model's size, by their names."""
+
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the server sends: parameters w_index for one round of local steps.
+    """What the server sends: parameters w_index, and what else the method sends with them, for one round.
 
-    The vectors are snapshots: they do not change when the server goes on, and several assignments may share one.
-    `momentum` is the buffer a method such as PRSGDm carries into the round, None elsewhere.
+    The vectors are snapshots: they do not change when the server continues, and several assignments may share them.
 
-    >>> import orlomo
-    >>> [assignment] = orlomo.OrLoMo(local_steps=4).server(torch.zeros(2), workers=1).start()
-    >>> assignment.worker, assignment.index, assignment.local_steps, assignment.params
-    (0, 0, 4, tensor([0., 0.]))
+    >>> Assignment(0, 0, 0, {"params": torch.zeros(2)}, learning_rate=0.1, local_steps=16).params
+    tensor([0., 0.])
     """
 
     worker: int
     index: int
     round: int
-    params: Tensor
+    vectors: Vectors
     learning_rate: float
     local_steps: int
-    momentum: Tensor | None = None
+    first_step: int | None = None  # local steps that this worker was assigned before; None: all rounds were as long
+
+    @property
+    def params(self) -> Tensor:
+        """w_index."""
+        return self.vectors["params"]
+
+    @property
+    def momentum(self) -> Tensor | None:
+        """The buffer that a method such as PRSGDm carries into the round, None elsewhere."""
+        return self.vectors.get("momentum")
+
+    @property
+    def position(self) -> int:
+        """Where in the worker's stream of batches this round begins, in local steps."""
+        return self.round * self.local_steps if self.first_step is None else self.first_step
 
     def to(self, device: torch.device | str) -> Assignment:
         """The same with its vectors there."""
-        momentum = None if self.momentum is None else self.momentum.to(device, non_blocking=True)
-        return replace(self, params=self.params.to(device, non_blocking=True), momentum=momentum)
+        return self.with_vectors({name: v.to(device, non_blocking=True) for name, v in self.vectors.items()})
+
+    def with_vectors(self, vectors: Vectors) -> Assignment:
+        """The same with these vectors."""
+        return dataclasses.replace(self, vectors=vectors)
+
+    def without_vectors(self) -> Assignment:
+        """The same without its vectors."""
+        return self.with_vectors({})
 
 
-@dataclass(frozen=True)
 class Report:
-    """What the worker sends back: how far it moved, and its momentum where the method has one.
+    """What a worker sends back: how far it moved, and what else the method declares in `report_vectors`.
 
-    >>> Report(worker=3, index=0, delta_params=torch.ones(2), samples=16).delta_momentum is None
-    True
+    `delta_params` and `delta_momentum` are short for entries of `vectors`.
+
+    >>> report = Report(worker=3, index=0, delta_params=torch.ones(2), samples=16)
+    >>> list(report.vectors), report.delta_momentum
+    (['delta_params'], None)
     """
 
-    worker: int
-    index: int
-    delta_params: Tensor
-    delta_momentum: Tensor | None = None
-    samples: int = 0
-    loss: float = math.nan
-    round: int | None = None  # checked when given: tells two stays of one worker apart
-    buffers: Tensor | None = None  # running statistics, where the task averages them
-    finite: bool | None = None  # whether the vectors are; None: the server looks for itself
+    __slots__ = ("buffers", "finite", "index", "loss", "round", "samples", "vectors", "worker")
+
+    def __init__(
+        self,
+        worker: int,
+        index: int,
+        delta_params: Tensor | None = None,
+        delta_momentum: Tensor | None = None,
+        samples: int = 0,
+        loss: float = math.nan,
+        round: int | None = None,  # checked when given: tells two stays of one worker apart
+        buffers: Tensor | None = None,  # running statistics, where the task averages them
+        finite: bool | None = None,  # whether the vectors are; None: the server looks for itself
+        vectors: Vectors | None = None,
+    ):
+        named = {"delta_params": delta_params, "delta_momentum": delta_momentum}
+        self.vectors: Vectors = {
+            **{name: vector for name, vector in named.items() if vector is not None},
+            **(vectors or {}),
+        }
+        self.worker, self.index, self.round = worker, index, round
+        self.samples, self.loss = samples, loss
+        self.buffers, self.finite = buffers, finite
+
+    @property
+    def delta_params(self) -> Tensor:
+        """How far the worker has moved: its first parameters minus its last."""
+        return self.vectors["delta_params"]
+
+    @property
+    def delta_momentum(self) -> Tensor | None:
+        """The worker's momentum, None where the method reports none."""
+        return self.vectors.get("delta_momentum")
 
     def to(self, device: torch.device | str) -> Report:
         """The same with its vectors there."""
-        momentum = None if self.delta_momentum is None else self.delta_momentum.to(device)
         buffers = None if self.buffers is None else self.buffers.to(device)
-        return replace(self, delta_params=self.delta_params.to(device), delta_momentum=momentum, buffers=buffers)
+        return self._with({name: vector.to(device) for name, vector in self.vectors.items()}, buffers)
+
+    def with_vectors(self, vectors: Vectors, buffers: Tensor | None = None) -> Report:
+        """The same with these vectors and buffers."""
+        return self._with(vectors, buffers)
+
+    def without_vectors(self) -> Report:
+        """The same without its vectors and buffers."""
+        return self._with({}, None)
+
+    def _with(self, vectors: Vectors, buffers: Tensor | None) -> Report:
+        return Report(
+            self.worker,
+            self.index,
+            samples=self.samples,
+            loss=self.loss,
+            round=self.round,
+            buffers=buffers,
+            finite=self.finite,
+            vectors=vectors,
+        )
+
+    def __repr__(self) -> str:
+        return f"Report(worker={self.worker}, index={self.index}, round={self.round}, vectors={list(self.vectors)})"
+
+
+@dataclass
+class WorkerState:
+    """What a worker keeps between rounds: the method's `worker_vectors` and `worker_numbers`."""
+
+    vectors: dict[str, Tensor] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    def copy(self) -> WorkerState:
+        """One of its own."""
+        return WorkerState({name: vector.clone() for name, vector in self.vectors.items()}, dict(self.numbers))
+
+    def copy_from(self, other: WorkerState) -> None:
+        """Become equal to another state of the same method, in the same memory."""
+        for name, vector in other.vectors.items():
+            self.vectors[name].copy_(vector)
+        self.numbers = dict(other.numbers)
+
+    def to(self, device: torch.device | str) -> WorkerState:
+        """The same with its vectors there."""
+        return WorkerState({name: vector.to(device) for name, vector in self.vectors.items()}, dict(self.numbers))

@@ -1,13 +1,14 @@
 """The contract of a method: frozen hyperparameters, a server rule (`fold`, `close`) and a worker rule.
 
-A method knows nothing of time, processes or machines.
+A method knows nothing of time, processes or machines. It declares its vectors by name; servers, engines and checkpoints
+carry whatever is declared.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,14 +17,29 @@ from torch import Tensor
 from orlomo.errors import ConfigError, require
 from orlomo.methods import rates
 from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Fold, Ledger
-from orlomo.methods.messages import Report
-from orlomo.methods.server import Server, Vectors
+from orlomo.methods.messages import Report, WorkerState
+from orlomo.methods.server import Server
+from orlomo.methods.state import Layout, ServerState
 from orlomo.methods.worker import WorkerRule
+
+RESERVED = ("ledger", "numbers")
+"""Names that a server's `state_dict` has for itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """What every method has.
+    """What every method has. Derive from it, or from a method that comes near, to make one of your own.
+
+    A class declares what it keeps and sends; all vectors are of the model's size, and all begin at zero except the
+    server's `params`, which are the model's initial parameters:
+
+    - `server_vectors`: kept by the server, in every checkpoint; `params` is among them.
+    - `server_numbers`: the same for single numbers, with what they begin at.
+    - `assignment_vectors`: sent to a worker with each round: a tuple of the server's names, or a table from the name
+      sent to the server's name; `params` is among the names sent.
+    - `report_vectors`: sent back.
+    - `worker_vectors`, `worker_numbers`: kept by a worker between its rounds, as an inner optimizer's state. A worker
+      that is lost takes them along: its successor begins at zero.
 
     Args:
         learning_rate: gamma, the local learning rate before the schedule's factor.
@@ -34,16 +50,31 @@ class Method(ABC):
         warmup_epochs: epochs over which the learning rate rises linearly at the start.
 
     >>> import orlomo
-    >>> isinstance(orlomo.OrLoMo(schedule="step:80,120"), orlomo.Method)
-    True
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Halved(orlomo.ALSGD):
+    ...     def fold(self, state, fold, report):
+    ...         for w, delta in state.chunks("params", report=report):
+    ...             w.sub_(delta, alpha=fold.eta / 2)
+    >>> run = orlomo.train("quadratic", Halved(), workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> run.config.method.name
+    'Halved'
     """
 
-    name: ClassVar[str]
-    synchronous: ClassVar[bool] = False
-    reports_momentum: ClassVar[bool] = False  # reports bring delta_momentum
-    carries_momentum: ClassVar[bool] = False  # assignments bring momentum
-    keeps_momentum: ClassVar[bool] = False  # the server has u
+    name: ClassVar[str]  # for display; a class that gives none has its own name
+    synchronous: ClassVar[bool] = False  # reports wait at a barrier, which `close` ends
     max_workers: ClassVar[int | None] = None
+    ledger_class: ClassVar[type[Ledger] | None] = None  # None: one of the two in ledger.py
+    one_pass: ClassVar[bool] = False
+    """`fold` changes what is sent to workers in one loop over `chunks` and nowhere else, with torch's own operations:
+    the server may then copy the answer piece by piece in the same pass over memory."""
+
+    server_vectors: ClassVar[tuple[str, ...]] = ("params",)
+    server_numbers: ClassVar[Mapping[str, float]] = {}
+    assignment_vectors: ClassVar[tuple[str, ...] | Mapping[str, str]] = ("params",)
+    report_vectors: ClassVar[tuple[str, ...]] = ("delta_params",)
+    worker_vectors: ClassVar[tuple[str, ...]] = ()
+    worker_numbers: ClassVar[Mapping[str, float]] = {}
 
     learning_rate: float = 0.1
     local_steps: int = 16
@@ -52,7 +83,20 @@ class Method(ABC):
     schedule: str = "constant"
     warmup_epochs: float = 0.0
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "name" not in vars(cls):  # never the parent's: that is another method
+            cls.name = cls.__name__
+        if "fold" in vars(cls) and "one_pass" not in vars(cls):  # nor what is true of the parent's fold
+            cls.one_pass = False
+
     def __post_init__(self) -> None:
+        own = [
+            name for name, kind in vars(type(self)).get("__annotations__", {}).items() if "ClassVar" not in str(kind)
+        ]
+        decorated = "__dataclass_params__" in vars(type(self)) or not own
+        decorator = "@dataclass(frozen=True, kw_only=True)"
+        require(decorated, f"{type(self).__name__} has settings ({', '.join(own)}): write {decorator} above the class")
         positive = math.isfinite(self.learning_rate) and self.learning_rate > 0
         require(positive, f"learning_rate must be above 0, not {self.learning_rate}")
         whole = isinstance(self.local_steps, int) and self.local_steps >= 1
@@ -60,61 +104,92 @@ class Method(ABC):
         require(self.weight_decay >= 0, f"weight_decay must be 0 or more, not {self.weight_decay}")
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be above 0, not {self.clip_norm}")
         rates.schedule(self.schedule, self.warmup_epochs)
-        momentum = getattr(self, "momentum", 0.0)
-        require(0 <= momentum < 1, f"momentum must be at least 0 and below 1, not {momentum}")
-        rates.global_rate(self.eta_spec)
+        self._check_vectors()
+
+    def _check_vectors(self) -> None:
+        sent, kept = self.sent_vectors(), self.server_vectors
+        for what in ("server_vectors", "report_vectors", "worker_vectors"):
+            names = getattr(self, what)
+            good = isinstance(names, tuple) and all(isinstance(n, str) and n.isidentifier() for n in names)
+            require(good, f"{self.name}: {what} must be a tuple of names, as in ('params',), not {names!r}")
+            require(len(set(names)) == len(names), f"{self.name}: {what} has a name twice: {names}")
+        require("params" in kept, f"{self.name}: server_vectors must have 'params', not only {kept}")
+        require("params" in sent, f"{self.name}: assignment_vectors must have 'params', not only {tuple(sent)}")
+        require(
+            bool(self.report_vectors), f"{self.name}: report_vectors is empty: a worker reports at least one vector"
+        )
+        for name, source in sent.items():
+            require(source in kept, f"{self.name}: assignment_vectors sends {name!r} from {source!r}: not kept: {kept}")
+        for name in RESERVED:
+            require(name not in kept, f"{self.name}: a server vector cannot be called {name!r}: choose another name")
+
+    def sent_vectors(self) -> dict[str, str]:
+        """The names of an assignment's vectors -> the server's names for them."""
+        names = self.assignment_vectors
+        return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
     @property
-    def eta_spec(self) -> str:
-        """The global rate's name; a mean's weight (1/K) where the method has no such choice."""
-        return getattr(self, "global_rate", "constant")
+    def keeps_worker_state(self) -> bool:
+        """Whether a worker's rounds depend on those before."""
+        return bool(self.worker_vectors or self.worker_numbers)
 
-    def server(self, initial_params: Tensor, workers: int, epoch_samples: int | None = None) -> Server:
+    @property
+    def varies(self) -> bool:
+        """Whether the learning rate changes in a run."""
+        return self.schedule != "constant" or self.warmup_epochs > 0
+
+    def rate(self, samples: int, epoch_samples: int) -> float:
+        """gamma after so many samples."""
+        if not self.varies:
+            return self.learning_rate
+        return self.learning_rate * rates.schedule(self.schedule, self.warmup_epochs)(samples / epoch_samples)
+
+    def eta(self, delay: int, workers: int) -> float:
+        """The global rate: the server's weight for a report that comes so late. 1/K, unless a method says otherwise."""
+        return 1.0 / workers
+
+    def drops(self, fold: Fold) -> bool:
+        """Whether a report is not folded in. It depends on the fold alone, never on vectors."""
+        return False
+
+    def weight(self, fold: Fold) -> float:
+        """A report's share in the momentum when it is folded in: recorded in the trace, NaN where there is none."""
+        return math.nan
+
+    def server(
+        self, initial_params: Tensor, workers: int, epoch_samples: int | None = None, layout: Layout | None = None
+    ) -> Server:
         """A server at w_0; `epoch_samples` (the data set's size) turns samples into epochs for the schedule."""
         flat = initial_params.dim() == 1 and initial_params.is_floating_point()
         require(flat, "initial_params must be a 1-D tensor of floating-point numbers")
         params = initial_params.detach().clone()
-
-        def zeros(wanted: bool) -> Tensor | None:
-            return params.new_zeros(params.shape) if wanted else None
-
-        vectors = Vectors(
-            params,
-            zeros(self.keeps_momentum),
-            zeros(self.synchronous),
-            zeros(self.synchronous and self.keeps_momentum),
-        )
-        return Server(self, self.ledger(workers, epoch_samples), vectors, workers)
+        vectors = {name: params if name == "params" else params.new_zeros(params.shape) for name in self.server_vectors}
+        state = ServerState(vectors, dict(self.server_numbers), layout)
+        return Server(self, self.ledger(workers, epoch_samples), state, workers)
 
     def ledger(self, workers: int, epoch_samples: int | None = None) -> Ledger:
         """The server's bookkeeping alone, not started: what a schedule is made with."""
         require(workers >= 1, f"workers must be at least 1, not {workers}")
         if self.max_workers is not None and workers > self.max_workers:
             raise ConfigError(f"{self.name} runs on {self.max_workers} worker, not {workers}")
-        varies = self.schedule != "constant" or self.warmup_epochs > 0
-        require(epoch_samples is not None or not varies, "a learning-rate schedule needs epoch_samples")
-        factor = rates.schedule(self.schedule, self.warmup_epochs)
-        size = epoch_samples or 1
+        require(epoch_samples is not None or not self.varies, "a learning-rate schedule needs epoch_samples")
+        usual: type[Ledger] = BarrierLedger if self.synchronous else AsynchronousLedger
+        return (self.ledger_class or usual)(self, epoch_samples or 1)
 
-        def local_rate(samples: int) -> float:
-            return self.learning_rate * factor(samples / size) if varies else self.learning_rate
-
-        kind = BarrierLedger if self.synchronous else AsynchronousLedger
-        return kind(rates.global_rate(self.eta_spec), local_rate, self.max_workers)
+    def worker_state(self, params: Tensor) -> WorkerState:
+        """What a new worker keeps before its first round."""
+        return WorkerState(
+            {name: params.new_zeros(params.shape) for name in self.worker_vectors}, dict(self.worker_numbers)
+        )
 
     @abstractmethod
     def worker(self, params: Tensor) -> WorkerRule:
         """The worker rule, bound to the flat parameters it is to change."""
 
     @abstractmethod
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        """Take one report into the server's vectors, in place."""
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        """Take one report into the server's state, in place."""
 
-    def close(self, vectors: Vectors, reports: int) -> None:
+    def close(self, state: ServerState, reports: int) -> None:
         """A barrier of this many reports is full (synchronous methods only)."""
         raise NotImplementedError(f"{self.name} has no barrier")
-
-    def to_table(self) -> dict[str, Any]:
-        """Name and hyperparameters as plain values; None is left out."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
-        return {"name": self.name} | {key: value for key, value in values.items() if value is not None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 from orlomo.errors import ConfigError, require, unknown_name
 
@@ -24,6 +25,7 @@ def delay_adaptive(delay: int, workers: int) -> float:
     return 1.0 / workers if delay <= 2 * workers else 1.0 / delay
 
 
+@lru_cache
 def global_rate(spec: str) -> Callable[[int, int], float]:
     """The rule (delay, workers) -> eta for `delay-adaptive`, `constant` (1/K) or `constant:VALUE`."""
     name, _, value = spec.partition(":")
@@ -38,6 +40,7 @@ def global_rate(spec: str) -> Callable[[int, int], float]:
     raise unknown_name("global rate", spec, GLOBAL_RATES)
 
 
+@lru_cache
 def schedule(spec: str, warmup_epochs: float = 0.0) -> Callable[[float], float]:
     """The rule epoch -> factor on the learning rate.
 
@@ -70,6 +73,11 @@ def _shape(spec: str) -> Callable[[float], float]:
         require(end > 0, f"the cosine's last epoch must be above 0, not {text}")
         return lambda epoch: 0.5 * (1.0 + math.cos(math.pi * min(1.0, epoch / end)))
     raise unknown_name("schedule", spec, SCHEDULES)
+
+
+def check_momentum(momentum: float) -> None:
+    """An error where a momentum coefficient is none."""
+    require(0 <= momentum < 1, f"momentum must be at least 0 and below 1, not {momentum}")
 
 
 def number(text: str, what: str) -> float:

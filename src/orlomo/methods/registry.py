@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orlomo.errors import unknown_name
+from orlomo.errors import ConfigError, unknown_name
+from orlomo.loading import absolute, is_place, load_attribute
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
@@ -56,22 +59,59 @@ METHODS = {
         "synchronous, plain local steps, parameters averaged",
         "Stich: Local SGD Converges Fast and Communicates Little, ICLR 2019",
     ),
+    "async-momentum": Entry(
+        "async_momentum:AsyncMomentum",
+        "asynchronous, one momentum on the server that ignores the order",
+        "what is often written by hand; no paper",
+    ),
+    "delayed-nesterov": Entry(
+        "delayed_nesterov:DelayedNesterov",
+        "asynchronous, local AdamW steps, the server's momentum updated every N reports",
+        "Liu et al.: Asynchronous Local-SGD Training for Language Modeling, 2024 (Algorithm 3)",
+    ),
+    "fedbuff": Entry(
+        "fedbuff:FedBuff",
+        "asynchronous, plain local steps, reports folded in by the M-th",
+        "Nguyen et al.: Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022",
+    ),
     "msgd": Entry("msgd:MSGD", "one worker, plain momentum SGD", "Polyak 1964; equation 2 of the OrLoMo paper"),
 }
 """Every built-in method by its name on the command line."""
 
 
+CUSTOM = "custom"
+"""The name, in a run's config, of a method that only Python has."""
+
+_places: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+"""Where classes that are not built in were loaded from."""
+
+
 def method_class(name: str) -> type[Method]:
-    """The class of a built-in method."""
+    """The class of a method: built in, or a user's own by `FILE.py:NAME` or `package.module:NAME`."""
+    if is_place(name):
+        return _own(name)
     if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
+        raise unknown_name("method", name, [*METHODS, "FILE.py:NAME"])
     module, _, attribute = METHODS[name].place.partition(":")
     found: type[Method] = getattr(importlib.import_module(f"orlomo.methods.papers.{module}"), attribute)
     return found
 
 
+def _own(place: str) -> type[Method]:
+    from orlomo.methods.method import Method
+
+    found = load_attribute(place, "method")
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigError(f"{place} is not a class that derives from orlomo.Method")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise ConfigError(f"{place} cannot be used: it does not define {missing}")
+    _places[found] = absolute(place)
+    return found
+
+
 def method(name: str, **hyperparameters: Any) -> Method:
-    """Any method by its name.
+    """Any method by its name, or a user's own by `FILE.py:NAME`.
 
     >>> method("orlomo", learning_rate=0.1, momentum=0.9, local_steps=16)
     OrLoMo(learning_rate=0.1, local_steps=16, weight_decay=0.0, clip_norm=None, schedule='constant', warmup_epochs=0.0, momentum=0.9, global_rate='delay-adaptive')
@@ -80,10 +120,24 @@ def method(name: str, **hyperparameters: Any) -> Method:
     known = settings_of(kind)
     for key in hyperparameters:
         if key not in known:
-            raise unknown_name(f"setting of {name}", key, known)
+            raise unknown_name(f"setting of {kind.name}", key, known)
     return kind(**hyperparameters)
 
 
 def settings_of(kind: type[Method]) -> list[str]:
     """The names of a method's hyperparameters."""
     return [field.name for field in dataclasses.fields(kind) if field.init]
+
+
+def origin(method: Method) -> str:
+    """What names this method's class: a built-in's name, a place, or `custom` for one that only Python has.
+
+    >>> import orlomo
+    >>> origin(orlomo.OrLoMo())
+    'orlomo'
+    """
+    kind = type(method)
+    for name, entry in METHODS.items():
+        if f"{kind.__module__}:{kind.__qualname__}" == f"orlomo.methods.papers.{entry.place}":
+            return name
+    return _places.get(kind, CUSTOM)

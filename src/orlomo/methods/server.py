@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from orlomo.errors import ConfigError, ReportRefused
-from orlomo.methods.ledger import Fold, Handout, Ledger, Step
+from orlomo.methods.ledger import Assigned, Fold, Ledger, Step
 from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.state import ServerState, all_finite, plain_numbers
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
 
-CHUNK = 1 << 18
-"""Elements an update handles at a time: few enough to stay in cache, so many that Python's share is small."""
+Destination = Callable[[int], Mapping[str, Tensor] | None]
+"""worker -> where to write the vectors of its assignments, by name.
 
-
-@dataclass
-class Vectors:
-    """The vectors a server owns. Which are there depends on the method; `params` always is.
-
-    Asynchronous methods: `params` w_t and, with momentum, `momentum` u_t. Synchronous ones also sum the reports of the
-    open barrier in `sum_params` and `sum_momentum`.
-    """
-
-    params: Tensor
-    momentum: Tensor | None = None
-    sum_params: Tensor | None = None
-    sum_momentum: Tensor | None = None
-    reply: Tensor | None = field(default=None, repr=False)  # while a fold goes on: where the new params are to go too
-
-    def named(self) -> dict[str, Tensor]:
-        """The vectors that are there, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None and name != "reply"}
-
-    def chunks(self, *wanted: Tensor | None) -> Iterator[tuple[Tensor, ...]]:
-        """The vectors, piece by piece: several operations on a piece that stays in cache are one pass over memory.
-
-        Where there is a `reply`, it gets each piece of `params` as soon as that is done, in the same pass. On an
-        accelerator the whole vectors are one piece.
-        """
-        vectors = tuple(vector for vector in wanted if vector is not None)
-        assert len(vectors) == len(wanted), "the method folds a vector that it does not have"
-        size = CHUNK if self.params.device.type == "cpu" else max(1, self.params.numel())
-        pieces = zip(*(torch.split(vector, size) for vector in vectors), strict=True)
-        if self.reply is None:
-            yield from pieces
-            return
-        for parts, w, copy in zip(pieces, torch.split(self.params, size), torch.split(self.reply, size), strict=True):
-            yield parts
-            copy.copy_(w)
-
-
-Place = Callable[[int], Vectors]
-"""worker -> where to put the parameters, and the momentum where it carries one, that are handed to it.
-
-It may be the server's own vectors, where whoever hands them on copies them before the next report.
+None: nowhere; the assignment then has the server's own vectors, which whoever sends it copies before the next report.
 """
 
 
@@ -75,24 +35,25 @@ class Server:
     (1, 1, tensor([-1., -1.]))
     """
 
-    def __init__(self, method: Method, ledger: Ledger, vectors: Vectors, workers: int):
+    def __init__(self, method: Method, ledger: Ledger, state: ServerState, workers: int):
         self.method = method
         self.ledger = ledger
-        self.vectors = vectors
+        self.state = state
         self.workers_at_start = workers
         self.last_fold: Fold | None = None  # how the newest report was folded in
-        self.place: Place | None = None  # None: workers that are answered together share one copy
-        self._snapshot: Vectors | None = None
+        self.destination: Destination | None = None  # None: workers that are answered together share one copy
+        self._sent = method.sent_vectors()
+        self._snapshot: dict[str, Tensor] | None = None
 
     @property
     def params(self) -> Tensor:
         """w_t: the vector sent to the next worker that is answered."""
-        return self.vectors.params
+        return self.state.params
 
     @property
     def momentum(self) -> Tensor | None:
         """u_t, where the method keeps one."""
-        return self.vectors.momentum
+        return self.state.vectors.get("momentum")
 
     @property
     def iteration(self) -> int:
@@ -100,16 +61,19 @@ class Server:
         return self.ledger.iteration
 
     def start(self) -> list[Assignment]:
-        """Hand w_0 to every worker."""
+        """Assign w_0 to every worker."""
         if self.ledger.present or self.ledger.iteration:
             raise ConfigError("the server has been started already")
         return self._carry_out(self.ledger.start(self.workers_at_start), None)
 
-    def receive(self, report: Report) -> list[Assignment]:
-        """Fold one report in and say who works on what next; a bad report is refused and changes nothing."""
+    def receive(self, report: Report, seconds: float = 0.0) -> list[Assignment]:
+        """Fold one report in and say who works on what next; a bad report is refused and changes nothing.
+
+        `seconds`: how long the worker took, for methods that go by it.
+        """
         self.ledger.check(report.worker, report.index, report.round)
-        self._check_vectors(report)
-        return self._carry_out(self.ledger.receive(report.worker, report.samples), report)
+        report = self._checked(report)
+        return self._carry_out(self.ledger.receive(report.worker, report.samples, seconds), report)
 
     def join(self, worker: int) -> list[Assignment]:
         """A worker comes, or comes back after it left."""
@@ -120,90 +84,89 @@ class Server:
         return self._carry_out(self.ledger.leave(worker), None)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that evolves: tensors (live, not copies) and a plain `ledger` table."""
-        return {**self.vectors.named(), "ledger": self.ledger.state_dict()}
+        """All that evolves: tensors (live, not copies), and plain tables `numbers` and `ledger`."""
+        numbers = plain_numbers(self.method.name, self.state.numbers, self.method.server_numbers)
+        return {**self.state.vectors, "numbers": numbers, "ledger": self.ledger.state_dict()}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict` of the same method and size."""
-        own = self.vectors.named()
+        """Continue from a `state_dict` of the same method and size."""
+        own = self.state.vectors
         for name, vector in own.items():
             if name not in state or state[name].shape != vector.shape:
                 raise ConfigError(f"the saved state does not fit this method and model: {name} is missing or differs")
         for name, vector in own.items():
             vector.copy_(state[name])
+        self.state.numbers.clear()
+        self.state.numbers.update(state["numbers"])
         self.ledger.load_state_dict(state["ledger"])
         self._snapshot = None
 
     @torch.no_grad()
     def _carry_out(self, step: Step, report: Report | None) -> list[Assignment]:
+        done: set[str] = set()
         if step.fold is not None and report is not None:
-            if self.place is not None and not self.method.synchronous:  # the answer is the vector that comes out
-                room = self.place(report.worker).params
-                self.vectors.reply = None if room is self.vectors.params else room
-            self.method.fold(self.vectors, step.fold, report)
             self.last_fold = step.fold
+            if not step.fold.dropped:
+                done = self._fold(step, step.fold, report)
+                self._snapshot = None
         if step.closed:
-            self.method.close(self.vectors, step.closed)
-        if step.closed or (step.fold is not None and not self.method.synchronous):
-            self._snapshot = None  # the parameters have changed
-        assignments = [self._assignment(handout) for handout in step.handouts]
-        self.vectors.reply = None
-        return assignments
+            self.method.close(self.state, step.closed)
+            self._snapshot = None
+        return [self._assignment(assigned, done) for assigned in step.assigned]
 
-    def _assignment(self, handout: Handout) -> Assignment:
-        if self.place is not None:
-            return self._placed(handout, self.place(handout.worker))
-        if self._snapshot is None:  # one copy, however many workers receive it
-            momentum = self.vectors.momentum if self.method.carries_momentum else None
-            self._snapshot = Vectors(self.vectors.params.clone(), None if momentum is None else momentum.clone())
-        return Assignment(
-            handout.worker,
-            handout.index,
-            handout.round,
-            self._snapshot.params,
-            handout.learning_rate,
-            self.method.local_steps,
-            self._snapshot.momentum,
-        )
+    def _fold(self, step: Step, fold: Fold, report: Report) -> set[str]:
+        """Fold a report in; the server's vectors whose answers are written by then."""
+        target = None
+        # Only an answer to this very worker alone can be written in the same pass: at a barrier `close` is to come.
+        if self.destination is not None and self.method.one_pass and not step.closed and len(step.assigned) == 1:
+            target = self.destination(step.assigned[0].worker)
+        if target is not None:
+            wanted: dict[str, list[Tensor]] = {}
+            for name, source in self._sent.items():
+                wanted.setdefault(source, []).append(target[name])
+            self.state.answer_into(wanted)
+        self.method.fold(self.state, fold, report)
+        return self.state.answered()
 
-    def _placed(self, handout: Handout, room: Vectors) -> Assignment:
-        if self.vectors.reply is None:
-            room.params.copy_(self.vectors.params)
-        momentum = None
-        if self.method.carries_momentum:
-            assert room.momentum is not None
-            assert self.vectors.momentum is not None
-            momentum = room.momentum.copy_(self.vectors.momentum)
-        return Assignment(
-            handout.worker,
-            handout.index,
-            handout.round,
-            room.params,
-            handout.learning_rate,
-            self.method.local_steps,
-            momentum,
-        )
+    def _assignment(self, assigned: Assigned, done: set[str]) -> Assignment:
+        worker, index, round, _, rate, steps, first = assigned
+        return Assignment(worker, index, round, self._vectors(worker, done), rate, steps, first)
 
-    def _check_vectors(self, report: Report) -> None:
-        expected = {"delta_params": report.delta_params}
-        if self.method.reports_momentum:
-            if report.delta_momentum is None:
-                raise ReportRefused("length", f"the report of worker {report.worker} has no delta_momentum")
-            expected["delta_momentum"] = report.delta_momentum
-        for name, vector in expected.items():
+    def _vectors(self, worker: int, done: set[str]) -> Mapping[str, Tensor]:
+        """What this worker is sent; `done`: what its destination holds already."""
+        own = self.state.vectors
+        if self.destination is None:
+            if self._snapshot is None:  # one copy, however many workers receive it
+                self._snapshot = {name: own[source].clone() for name, source in self._sent.items()}
+            return self._snapshot
+        target = self.destination(worker)
+        if target is None:
+            return {name: own[source] for name, source in self._sent.items()}
+        for name, source in self._sent.items():
+            if source not in done:
+                target[name].copy_(own[source])
+        return {name: target[name] for name in self._sent}
+
+    def _checked(self, report: Report) -> Report:
+        """The report, its vectors in the declared order; one that cannot be folded in is refused."""
+        who, declared = f"worker {report.worker}", self.method.report_vectors
+        for name in declared:
+            if name not in report.vectors:
+                raise ReportRefused("length", f"the report of {who} has no {name}")
+        for name in report.vectors:
+            if name not in declared:
+                raise ReportRefused("length", f"the report of {who} has {name}, which report_vectors does not declare")
+        for name, vector in report.vectors.items():
             found, wanted = (f"{tuple(v.shape)} {v.dtype} on {v.device}" for v in (vector, self.params))
             if found != wanted:
-                raise ReportRefused("length", f"{name} of worker {report.worker} is {found}, not {wanted}")
-        for name, vector in expected.items():
+                raise ReportRefused("length", f"{name} of {who} is {found}, not {wanted}")
+        for name, vector in report.vectors.items():
             if not (all_finite(vector) if report.finite is None else report.finite):
-                where = f"worker {report.worker}, index {report.index}"
-                raise ReportRefused("finite", f"{name} of {where} is not finite")
-
-
-def all_finite(vector: Tensor) -> bool:
-    """Whether every element is a finite number; one read of the vector, no temporary of its size."""
-    if vector.numel() == 0:
-        return True
-    smallest, largest = torch.aminmax(vector)  # both are NaN where any element is
-    return bool(torch.isfinite(smallest) & torch.isfinite(largest))
+                raise ReportRefused("finite", f"{name} of {who}, index {report.index} is not finite")
+        if report.samples <= 0 and self.method.varies:
+            raise ReportRefused(
+                "samples",
+                f"the report of {who} counts no samples, by which the learning rate changes: finish(samples=...)",
+            )
+        return report.with_vectors({name: report.vectors[name] for name in declared}, report.buffers)

@@ -9,33 +9,38 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from orlomo.methods.messages import Assignment, Report
-
-
-class Outbox(NamedTuple):
-    """Where a rule leaves its reports' vectors; each report overwrites the last."""
-
-    delta_params: Tensor
-    delta_momentum: Tensor
+from orlomo.methods.messages import Assignment, Report, WorkerState
 
 
 class WorkerRule(ABC):
-    """The local steps of a method, on a flat parameter vector that they change in place."""
+    """The local steps of a method, on a flat parameter vector that they change in place.
 
-    outbox: Outbox | None = None  # None: new vectors for each report
+    Whoever drives the rule may set two attributes before `start`:
 
-    def _delta(self, assigned: Tensor, params: Tensor) -> Tensor:
-        """How far the parameters have moved: w - w~."""
-        return assigned - params if self.outbox is None else torch.sub(assigned, params, out=self.outbox.delta_params)
+    - `state` holds the method's `worker_vectors` and `worker_numbers`. The rule reads and changes them as it likes;
+      after `finish` they are what the worker's next round begins with.
+    - `destination` names memory in which the report's vectors are wanted. A rule that writes them there saves a copy;
+      one that makes new vectors is right, too.
+    """
+
+    state: WorkerState
+    destination: Mapping[str, Tensor]
+
+    def __new__(cls, *arguments: object, **more: object) -> Self:
+        """Every rule has both attributes, whether or not its own `__init__` calls this class's."""
+        rule = super().__new__(cls)
+        rule.state, rule.destination = WorkerState(), {}
+        return rule
 
     @abstractmethod
     def start(self, assignment: Assignment) -> None:
-        """Take over the assigned parameters (and momentum)."""
+        """Take over the assigned parameters."""
 
     @abstractmethod
     def step(self, gradient: Tensor) -> None:
@@ -44,6 +49,11 @@ class WorkerRule(ABC):
     @abstractmethod
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
         """The report of the round."""
+
+
+def delta(assigned: Tensor, params: Tensor, destination: Tensor | None = None) -> Tensor:
+    """How far the parameters have moved, w - w~, in this memory or in new."""
+    return assigned - params if destination is None else torch.sub(assigned, params, out=destination)
 
 
 class PlainSteps(WorkerRule):
@@ -67,8 +77,8 @@ class PlainSteps(WorkerRule):
     @torch.no_grad()
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
         a = self.assignment
-        delta = self._delta(a.params, self.params)
-        return Report(a.worker, a.index, delta, None, samples, loss, a.round)
+        moved = delta(a.params, self.params, self.destination.get("delta_params"))
+        return Report(a.worker, a.index, moved, samples=samples, loss=loss, round=a.round)
 
 
 class MomentumSteps(WorkerRule):
@@ -88,8 +98,9 @@ class MomentumSteps(WorkerRule):
     def start(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self.params.copy_(assignment.params)
-        # Without an outbox a fresh buffer each round: the last one went out with the last report.
-        self.momentum = torch.empty_like(self.params) if self.outbox is None else self.outbox.delta_momentum
+        # Where no memory is given, a new buffer for each round: the last one went out with the last report.
+        given = self.destination.get("delta_momentum")
+        self.momentum = torch.empty_like(self.params) if given is None else given
         if assignment.momentum is None:
             self.momentum.zero_()
         else:
@@ -104,8 +115,8 @@ class MomentumSteps(WorkerRule):
     @torch.no_grad()
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:
         a = self.assignment
-        delta = self._delta(a.params, self.params)
-        return Report(a.worker, a.index, delta, self.momentum, samples, loss, a.round)
+        moved = delta(a.params, self.params, self.destination.get("delta_params"))
+        return Report(a.worker, a.index, moved, self.momentum, samples, loss, a.round)
 
 
 def regularise(gradient: Tensor, params: Tensor, weight_decay: float, clip_norm: float | None) -> None:

@@ -24,8 +24,10 @@ from torch import Tensor
 from orlomo import config as configuration
 from orlomo.clusters.schedule import COLUMNS, KINDS
 from orlomo.config import RunConfig
-from orlomo.errors import RunFolderError
+from orlomo.errors import ConfigError, RunFolderError
 from orlomo.files import is_being_written, lock, write_atomically, write_text_atomically, writing_to
+from orlomo.methods.method import Method
+from orlomo.methods.registry import CUSTOM
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.columns import Columns, TableWriter, frame, is_cut_off, read_columns
@@ -71,8 +73,32 @@ class Run:
             raise RunFolderError(
                 f"{self.folder}/config.toml is not whole: it has no {' and no '.join(sorted(missing))}"
             )
-        self.config: RunConfig = configuration.from_table(table, str(self.folder / "config.toml"))
+        if table.get("format") != configuration.FORMAT:
+            raise RunFolderError(
+                f"{self.folder} was made by another version of orlomo (format {table.get('format', 1)} of run folders, "
+                f"this is {configuration.FORMAT}): use that version"
+            )
+        self._table = table
+        self.config: RunConfig = configuration.from_table(table, str(self.folder / "config.toml"), code=False)
         self._warn = warn
+
+    def runnable_config(self, method: Method | None = None) -> RunConfig:
+        """The config with the method's code loaded; one that only Python has must be given."""
+        name = self._table["method"].get("name") if isinstance(self._table["method"], dict) else None
+        if name == CUSTOM and method is None:
+            raise ConfigError(
+                f"{self.folder} trains with {self.config.method.name}, a method that only Python has: "
+                f"give it, as in orlomo.resume({str(self.folder)!r}, method=...)"
+            )
+        if name != CUSTOM and method is not None:
+            raise ConfigError(f"{self.folder} trains with {self.config.method.name}: leave method out")
+        return configuration.from_table(self._table, str(self.folder / "config.toml"), method=method)
+
+    def changed_code(self, config: RunConfig) -> list[str]:
+        """Of `task` and `method`, those whose file is not what it was when the run began."""
+        now = configuration.code_digests(config)
+        recorded = self._table.get("code", {})
+        return [what for what, digest in recorded.items() if now.get(what, digest) != digest]
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
@@ -232,7 +258,7 @@ def create_folder(folder: Path, config: RunConfig) -> None:
         raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
     if folder.exists() and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())):
         raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
-    text = configuration.write(config)
+    text = configuration.write(config, format=configuration.FORMAT, code=configuration.code_digests(config))
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / "config.toml", text)

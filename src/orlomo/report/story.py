@@ -55,33 +55,11 @@ def story(run: Run, name: str, notes: list[str]) -> dict[str, Any]:
         "delay": _thinned(reports, "delay", ("finish", "iteration", "worker", "delay")),
         "delays": histogram(reports["delay"]),
         "eta": _thinned(reports, "eta", ("finish", "iteration", "delay", "eta")),
-        "groups": _groups(config, events)
-        if not damaged
-        else "Lines of events.csv are missing, and groups are counted.",
+        "groups": _groups(config, events),
         "timeline": {"states": list(STATES), **{name: numbers(column) for name, column in drawn._asdict().items()}},
         "uses": [without_nan(use._asdict()) for use in uses(events, drawn, config.workers)],
         "config": configuration.write(config),
     }
-
-
-def newest_groups(events: Columns, workers: int) -> NDArray[np.int64]:
-    """For each report the newest group when it was folded in: the ledger's rule, by counting alone.
-
-    A group closes when as many vectors as there are workers have been handed out.
-    """
-    present = set(range(workers))
-    group, handed, found = 0, workers, []
-    for kind, worker in zip(events["kind"].tolist(), events["worker"].tolist(), strict=True):
-        if kind in ("crash", "leave"):
-            present.discard(worker)
-            continue
-        if kind == "report":
-            found.append(group)
-        present.add(worker)
-        if handed >= len(present):
-            group, handed = group + 1, 0
-        handed += 1
-    return np.array(found, dtype=np.int64)
 
 
 def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
@@ -155,13 +133,11 @@ def _thinned(reports: Columns, by: str, names: tuple[str, ...]) -> dict[str, Any
 
 def _groups(config: RunConfig, events: Columns) -> dict[str, Any] | str:
     """Into which group each update went, and its weight in the momentum then; or why there is none of that."""
-    method = config.method
-    if method.synchronous or not method.keeps_momentum:
-        return f"{method.name} keeps no momentum that reports are sorted into."
     reports = only(events, events["kind"] == "report")
-    newest = newest_groups(events, config.workers)
-    behind = newest - reports["group"]
-    weight = reports["eta"] * float(getattr(method, "momentum", 0.0)) ** behind
+    if len(reports["weight"]) and np.isnan(reports["weight"]).all():
+        return f"{config.method.name} keeps no momentum that reports are sorted into."
+    behind, weight = reports["behind"], reports["weight"]
+    newest = reports["group"] + behind
     places = thin(behind)
     recent = np.flatnonzero(newest > newest[-1:].sum() - GROUPS_SHOWN)[-DOTS_SHOWN:]
     places = np.union1d(places, recent)

@@ -14,18 +14,18 @@ from orlomo.records.columns import Columns
 from orlomo.records.run import EVENT_NAMES, METRIC_NAMES, Run
 
 TABLES = {
-    "events": (EVENT_NAMES, ("worker", "iteration", "delay", "group", "eta", "start", "finish", "compute")),
+    "events": (EVENT_NAMES, ("worker", "iteration", "delay", "group", "eta", "start", "finish", "compute", "behind")),
     "metrics": (METRIC_NAMES, ("reports", "samples", "epoch", "virtual_seconds")),
 }
 """The columns of each table, and those in which a line must have a number to be shown."""
 
-DISPENSABLE = ("loss", "learning_rate", "test_loss", "params_checksum")
+DISPENSABLE = ("loss", "learning_rate", "weight", "local_steps", "test_loss", "params_checksum")
 """Columns without which all the rest can be shown."""
 
 WORDS = ("kind", "params_checksum")
 """Columns that are no numbers."""
 
-WHOLE = ("iteration", "worker", "round", "index", "delay", "group", "reports", "samples")
+WHOLE = ("iteration", "worker", "round", "index", "delay", "group", "behind", "local_steps", "reports", "samples")
 """Columns of whole numbers, zero or more."""
 
 LARGEST = 2.0**53

@@ -133,14 +133,17 @@ class Task:
         """w_0."""
         return self.build(seed).params
 
-    def round_batches(self, seed: int, worker: int, round: int, local_steps: int) -> list[NDArray[np.int64]]:
-        """Which samples each local step of a round takes."""
+    def round_batches(
+        self, seed: int, worker: int, round: int, local_steps: int, first_step: int | None = None
+    ) -> list[NDArray[np.int64]]:
+        """Which samples each local step of a round takes; the worker has taken `first_step` steps before it."""
         size, count = self.size, self.batch_size
         if self.sampling == "replacement":
             draw = generator(seed, "batches", worker, round)
             return list(draw.integers(0, size, (local_steps, count)))
         # A worker's samples are one long stream of shuffled epochs; a batch may reach over an epoch's end.
-        begin, end = round * local_steps * count, (round + 1) * local_steps * count
+        first = round * local_steps if first_step is None else first_step
+        begin, end = first * count, (first + local_steps) * count
         orders = [
             generator(seed, "epoch", worker, epoch).permutation(size)
             for epoch in range(begin // size, (end - 1) // size + 1)

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from orlomo.engines.processes.worker import Job, Order
-from orlomo.methods.messages import Assignment, Report
-from orlomo.methods.server import Vectors
+from orlomo.engines.processes.worker import Job
+from orlomo.methods.messages import Assignment, Report, Vectors
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
 """A round may take this many times the median of the worker's recent ones, and always this many seconds."""
@@ -71,8 +70,8 @@ class Crew(Protocol):
         Whether it has a place; if not, it is `absent` until it has `Came`.
         """
 
-    def room(self, worker: int) -> Vectors:
-        """Where to put what is handed to this worker."""
+    def destination(self, worker: int) -> Vectors | None:
+        """Where to write what is assigned to this worker; None: nowhere, `assign` copies it before it returns."""
 
     def assign(self, assignment: Assignment) -> Assignment:
         """Let a worker compute. What comes back has vectors that stay as they are until it reports."""
@@ -98,7 +97,7 @@ class Member:
     placed: bool = True
     ready: bool = False
     lost: bool = False
-    order: Order | None = None  # what it is working on, or will when it is ready
+    order: Assignment | None = None  # what it is working on, or will when it is ready; without vectors
     sent: float = field(default_factory=time.monotonic)
     allowed: float = START_SECONDS  # seconds since then that it may take
     excused: float = 0.0  # seconds since then for which nobody listened

@@ -5,7 +5,6 @@ Where the workers are, a crew knows; what becomes of those that are lost, refuse
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from abc import ABC, abstractmethod
@@ -14,13 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT
+from orlomo.clusters.schedule import COLUMNS, KINDS, report_row
 from orlomo.config import RunConfig
 from orlomo.engines.live.control import Control, Request
 from orlomo.engines.live.crew import Arrived, Came, Crew, Lost
 from orlomo.engines.live.seats import Seat, Seats
 from orlomo.engines.processes.evaluator import EvaluationFailed
-from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports
+from orlomo.engines.session import Evaluator, Progress, Recorder, Session, planned_reports, planned_samples
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError, require
 from orlomo.methods.messages import Assignment
@@ -60,6 +59,7 @@ class Live(ABC):
         self.config, self.task = config, task
         self.session = Session(config, task, recorder, total=planned_reports(config, task), progress=progress)
         self.server = self.session.server
+        self._planned_samples = planned_samples(config, task)
         self._folder, self._log = folder, Log(folder, warn)
         self._seats = Seats()
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
@@ -79,8 +79,9 @@ class Live(ABC):
 
     @property
     def at_end(self) -> bool:
-        """Whether all planned reports are folded in and no barrier is half full."""
-        return self.session.reports >= self.session.total and self.server.ledger.settled
+        """Whether all planned samples are in and no barrier is half full."""
+        ledger = self.server.ledger
+        return ledger.samples >= self._planned_samples and ledger.settled
 
     @abstractmethod
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
@@ -92,7 +93,7 @@ class Live(ABC):
             self._crew, self._evaluator = self.open(stack)
             control = Control(self._folder, self._since)
             stack.callback(control.close)
-            self.server.place = self._crew.room
+            self.server.destination = self._crew.destination
             try:
                 self._begin()
                 self._loop(signals, control)
@@ -130,11 +131,6 @@ class Live(ABC):
     def save(self) -> None:
         """Write a checkpoint. Work in flight goes with it: after a resume it looks as if the workers had been slow."""
         held: list[Assignment] = [] if self.at_end else list(self._held.values())
-        if self.server.method.carries_momentum and held:  # the workers' own copies are overwritten as they go
-            momentum = self.server.vectors.momentum
-            assert momentum is not None
-            now = momentum.clone()
-            held = [dataclasses.replace(assignment, momentum=now) for assignment in held]
         seats, leaving = self._seats.to_json(), sorted(self._leaving)
         aside = sorted(self._aside)
         self.session.save(held, self.at_end, seats=seats, leaving=leaving, aside=aside, counts=self.counts)
@@ -188,8 +184,10 @@ class Live(ABC):
 
     def _receive(self, arrived: Arrived) -> None:
         report, worker = arrived.report, arrived.report.worker
+        now = self.session.elapsed()
+        start = now - (time.monotonic() - arrived.sent)
         try:
-            assignments = self.server.receive(report)
+            assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
             self._refuse(worker, refusal)
             return
@@ -198,22 +196,9 @@ class Live(ABC):
         self._hand([a for a in assignments if a.worker != worker or not leaves])  # first of all
         fold = self.server.last_fold
         assert fold is not None
-        now = self.session.elapsed()
-        row = {
-            "kind": REPORT,
-            "iteration": fold.iteration,
-            "worker": worker,
-            "round": fold.round,
-            "index": fold.index,
-            "delay": fold.delay,
-            "group": fold.group,
-            "eta": fold.eta,
-            "learning_rate": done.learning_rate,
-            "start": now - (time.monotonic() - arrived.sent),
-            "finish": now,
-            "compute": arrived.compute_seconds,
-        }
-        self.session.record_report(row, report)
+        weight = self.config.method.weight(fold)
+        values = report_row(fold, weight, done.learning_rate, start, now, arrived.compute_seconds)
+        self.session.record_report(dict(zip(COLUMNS, values, strict=True)), report)
         self._refused_in_a_row.pop(worker, None)
         self._seats.reported(worker)
         if leaves:
@@ -228,10 +213,7 @@ class Live(ABC):
             self._lose(Lost(worker, f"{times} reports in a row refused, the last because {refusal}", refused=True))
             return
         self._log.warn(f"report refused: {refusal}; worker {worker} computes the round again")
-        assignment = self._held[worker]
-        if assignment.momentum is not None:  # it may have been overwritten; the parameters were not
-            assignment = dataclasses.replace(assignment, momentum=self.server.momentum)
-        self._hand([assignment])
+        self._hand([self._held[worker]])
 
     def _lose(self, lost: Lost) -> None:
         worker = lost.worker

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import multiprocessing.connection
 import signal
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-from torch import Tensor
-
 from orlomo.engines.live.crew import Arrived, Came, Listening, Lost, Member
-from orlomo.engines.processes.slots import Shape, Slot
 from orlomo.engines.processes.starter import Failed, Starter, Work, end
-from orlomo.engines.processes.worker import Done, Order, Ready, job_for, serve
-from orlomo.methods.messages import Assignment, Report
-from orlomo.methods.server import Vectors
+from orlomo.engines.processes.worker import Done, Ready, job_for, serve
+from orlomo.engines.slots import Shape, Slot
+from orlomo.methods.messages import Assignment, Vectors
 
 
 @dataclass
@@ -35,7 +31,6 @@ class Fleet:
 
     def __init__(self, starter: Starter, work: Work, shape: Shape):
         self._starter, self._work, self._shape = starter, work, shape
-        self._averages = shape.buffers > 0
         self.anyone_ready = False  # so far
         self._listening = Listening()
         self.members: dict[int, Process] = {}
@@ -71,20 +66,20 @@ class Fleet:
         self.members[worker] = Process(job, slot=slot, process=process, pipe=pipe)
         return True
 
-    def room(self, worker: int) -> Vectors:
-        """Where to put what is handed to this worker."""
-        slot = self.members[worker].slot
-        return Vectors(slot.params, slot.momentum)
+    def destination(self, worker: int) -> Vectors:
+        """Where to write what is assigned to this worker."""
+        return self.members[worker].slot.assignment
 
     def assign(self, assignment: Assignment) -> Assignment:
-        """Let a worker compute; vectors that are not in its room yet are copied there."""
-        member, room = self.members[assignment.worker], self.room(assignment.worker)
-        params, momentum = _into(room.params, assignment.params), _into(room.momentum, assignment.momentum)
-        assert params is not None
-        member.order = Order.of(assignment)
+        """Let a worker compute; vectors that are not in its slot yet are copied there."""
+        member, destination = self.members[assignment.worker], self.destination(assignment.worker)
+        for name, vector in assignment.vectors.items():
+            if vector.data_ptr() != destination[name].data_ptr():
+                destination[name].copy_(vector)
+        member.order = assignment.without_vectors()
         if member.ready:
             self._send(member)
-        return dataclasses.replace(assignment, params=params, momentum=momentum)
+        return assignment.with_vectors(destination)
 
     def withdraw(self, worker: int) -> None:
         """Nobody is ever absent."""
@@ -138,18 +133,8 @@ class Fleet:
 
     def _arrived(self, member: Process, done: Done) -> Arrived:
         member.done()
-        slot, method = member.slot, self._work.config.method
-        report = Report(
-            member.job.worker,
-            done.index,
-            slot.delta,
-            slot.momentum if method.reports_momentum else None,
-            done.samples,
-            done.loss,
-            done.round,
-            slot.buffers.clone() if self._averages else None,
-            done.finite,
-        )
+        slot = member.slot
+        report = done.report.with_vectors(slot.report, slot.buffers.clone() if slot.shape.buffers else None)
         return Arrived(report, member.sent, done.finished, done.compute_seconds)
 
     def _cause(self, member: Process) -> str:
@@ -167,13 +152,6 @@ class Fleet:
         member.begin()
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.order)
-
-
-def _into(place: Tensor | None, vector: Tensor | None) -> Tensor | None:
-    """The vector, in its place; it may be there already."""
-    if place is None or vector is None:
-        return None
-    return place if place.data_ptr() == vector.data_ptr() else place.copy_(vector)
 
 
 def _name(number: int) -> str:

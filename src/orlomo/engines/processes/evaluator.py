@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from multiprocessing.connection import Connection
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orlomo.engines.processes.slots import Shape, Slot
 from orlomo.engines.processes.starter import Failed, Starter, Work, end, failed, receive, send
 from orlomo.engines.processes.worker import make_runner
+from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import OrlomoError
 from orlomo.tasks.evaluation import Evaluation
 
@@ -34,7 +35,7 @@ class EvaluationProcess:
         self._starter, self._work, self._device = starter, work, device
         self._process: Any = None
         self._pipe: Connection | None = None
-        self._slot = Slot(shape)
+        self._slot = Slot(dataclasses.replace(shape, assignment=("params",), report=(), kept=()))
         self._queue: deque[tuple[int, Tensor, Tensor | None]] = deque()  # the first is being evaluated
         self._results: dict[int, Evaluation] = {}
         self._serial = 0
@@ -66,7 +67,7 @@ class EvaluationProcess:
             self._start()
         assert self._pipe is not None
         _, params, buffers = self._queue[0]
-        self._slot.params.copy_(params)
+        self._slot.assignment["params"].copy_(params)
         if buffers is not None:
             self._slot.buffers.copy_(buffers)
         try:
@@ -105,12 +106,12 @@ class EvaluationProcess:
 
 
 def serve_evaluations(work: Work, device: str, slot: Slot, pipe: Connection) -> None:
-    """The process's life."""
+    """The process's main loop."""
     torch.set_num_threads(1)
     try:
         runner = make_runner(work, device, slot.shape)
         while True:
             has_buffers = receive(pipe)
-            send(pipe, runner.evaluate(slot.params, slot.buffers if has_buffers else None))
+            send(pipe, runner.evaluate(slot.assignment["params"], slot.buffers if has_buffers else None))
     except Exception as error:
         send(pipe, failed(error))

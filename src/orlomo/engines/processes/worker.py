@@ -8,18 +8,14 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from orlomo.config import RunConfig
-from orlomo.engines.processes.slots import Shape, Slot
 from orlomo.engines.processes.starter import Work, failed, receive, send
-from orlomo.engines.round import RoundRunner
+from orlomo.engines.round import KeptState, RoundRunner
+from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import ConfigError
-from orlomo.methods.messages import Assignment
-from orlomo.methods.server import all_finite
-from orlomo.methods.worker import Outbox
-from orlomo.tasks.evaluation import read_buffers
-from orlomo.tasks.task import Task
+from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.state import all_finite
 
 
 @dataclass(frozen=True)
@@ -45,39 +41,20 @@ def device_of(config: RunConfig, seat: int) -> str:
     return devices[seat % len(devices)]
 
 
-class Order(NamedTuple):
-    """A round to compute; the vectors are in the slot."""
-
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    round: int
-    learning_rate: float
-    local_steps: int
-    carries_momentum: bool
-
-    @classmethod
-    def of(cls, a: Assignment) -> Order:
-        """What is small about an assignment."""
-        return cls(a.index, a.round, a.learning_rate, a.local_steps, a.momentum is not None)
-
-
 class Ready(NamedTuple):
     """The worker has its model."""
 
 
 class Done(NamedTuple):
-    """A round is computed; the vectors are in the slot. `finished` is by the system's monotonic clock."""
+    """A round is computed; the report's vectors are in the slot. `finished` is by the system's monotonic clock."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    round: int
-    samples: int
-    loss: float
-    finite: bool
+    report: Report
     compute_seconds: float
     finished: float
 
 
 def serve(work: Work, job: Job, slot: Slot, pipe: Connection) -> None:
-    """A worker's life."""
+    """The worker's main loop."""
     torch.set_num_threads(job.threads)  # before anything else: it decides the bits
     try:
         worker = _Worker(work, job, slot)
@@ -86,12 +63,6 @@ def serve(work: Work, job: Job, slot: Slot, pipe: Connection) -> None:
             send(pipe, worker.compute(receive(pipe)))
     except Exception as error:
         send(pipe, failed(error))
-
-
-def shape_of(task: Task, seed: int, params: Tensor) -> Shape:
-    """What goes to and fro between the server and a worker."""
-    buffers = read_buffers(task.build(seed)).numel() if task.buffers == "average" else 0
-    return Shape(params.numel(), buffers, params.dtype)
 
 
 def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:
@@ -106,30 +77,31 @@ def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:
 
 class _Worker:
     def __init__(self, work: Work, job: Job, slot: Slot):
-        self.job, self.slot, self.method = job, slot, work.config.method
+        self.job, self.slot = job, slot
         self.runner = make_runner(work, job.device, slot.shape)
-        kind = self.runner.flat.params.device.type
-        if kind == "cpu":  # computed where the server reads it
-            self.runner.rule.outbox = Outbox(slot.delta, slot.momentum)
-        elif kind == "cuda":
+        self.kept = KeptState(self.runner.new_state())
+        self.shares_memory = self.runner.flat.params.device.type == "cpu"
+        if self.runner.flat.params.device.type == "cuda":
             slot.pin()
 
-    def compute(self, order: Order) -> Done:
+    def compute(self, light: Assignment) -> Done:
+        """A round, by an assignment whose vectors are in the slot."""
         begin = time.monotonic()
         job, slot = self.job, self.slot
-        momentum = slot.momentum if order.carries_momentum else None
-        assignment = Assignment(
-            job.worker, order.index, order.round, slot.params, order.learning_rate, order.local_steps, momentum
+        assignment = light.with_vectors(slot.assignment).to(job.device)
+        # On the CPU a report is computed where the server reads it, elsewhere it is copied there.
+        report, state = self.runner.run(
+            assignment, self.kept.begin(light.round), slot.report if self.shares_memory else None
         )
-        report = self.runner.run(assignment.to(job.device))
-        if self.runner.rule.outbox is None:
-            slot.delta.copy_(report.delta_params)
-            if report.delta_momentum is not None:
-                slot.momentum.copy_(report.delta_momentum)
+        self.kept.finish(state)
+        if not self.shares_memory:
+            for name, vector in report.vectors.items():
+                slot.report[name].copy_(vector)
         if report.buffers is not None:
             slot.buffers.copy_(report.buffers)
-        finite = all_finite(slot.delta) and (not self.method.reports_momentum or all_finite(slot.momentum))
+        done = report.without_vectors()
+        done.finite = all(all_finite(vector) for vector in slot.report.values())
         if job.pace > 1:
             time.sleep((job.pace - 1) * (time.monotonic() - begin))
         end = time.monotonic()
-        return Done(order.index, order.round, report.samples, report.loss, finite, end - begin, end)
+        return Done(done, end - begin, end)

@@ -6,7 +6,6 @@ On the wire are numpy views of the flat vectors: Ray maps those from its object 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,13 +17,12 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from orlomo.config import RunConfig
 from orlomo.engines.live.crew import Arrived, Came, Listening, Lost, Member
-from orlomo.engines.processes.slots import Shape
 from orlomo.engines.processes.starter import Failed
-from orlomo.engines.processes.worker import Order, job_for
+from orlomo.engines.processes.worker import job_for
 from orlomo.engines.ray.worker import Answer, RayWorker, Where, versions, view
+from orlomo.engines.slots import Shape
 from orlomo.errors import ConfigError
-from orlomo.methods.messages import Assignment, Report
-from orlomo.methods.server import Vectors
+from orlomo.methods.messages import Assignment, Vectors
 from orlomo.records.log import Log
 
 GATHER_SECONDS = 10.0
@@ -34,12 +32,11 @@ NOBODY_SECONDS = 30.0
 """With no place for anybody for so long, a person is told."""
 
 
-class Handed(NamedTuple):
-    """Vectors in the object store, shared by all workers that were handed the same."""
+class Stored(NamedTuple):
+    """The vectors of an assignment in the object store, shared by all workers that were assigned the same."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    params: Any  # references
-    momentum: Any
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nothing here needs
+    references: dict[str, Any]
 
 
 @dataclass
@@ -48,15 +45,15 @@ class Actor(Member):
 
     handle: Any = field(kw_only=True)
     call: Any = field(kw_only=True)  # the reference of the answer that is awaited
-    handed: Handed | None = None
+    stored: Stored | None = None
     where: Where | None = None
 
 
 class RayCrew:
     """The actors of a run. Use as a context manager: leaving it ends them all."""
 
-    def __init__(self, config: RunConfig, parcel: Any, shape: Shape, vectors: Vectors, log: Log):
-        self._config, self._parcel, self._shape, self._vectors, self._log = config, parcel, shape, vectors, log
+    def __init__(self, config: RunConfig, parcel: Any, shape: Shape, log: Log):
+        self._config, self._parcel, self._shape, self._log = config, parcel, shape, log
         try:
             self._remote: Any = ray.remote(RayWorker).options(**actor_options(config))
         except ValueError as error:
@@ -95,24 +92,23 @@ class RayCrew:
         self.members[worker] = Actor(job, placed=False, handle=handle, call=handle.where.remote())
         return False
 
-    def room(self, worker: int) -> Vectors:
-        """The server's own: `assign` copies them into the object store at once."""
-        return self._vectors
+    def destination(self, worker: int) -> Vectors | None:
+        """Nowhere: `assign` copies the server's own vectors into the object store at once."""
+        return None
 
     def assign(self, assignment: Assignment) -> Assignment:
         """Let a worker compute. The vectors that come back are those in the object store."""
         member = self.members[assignment.worker]
-        member.handed = handed = self._hand(assignment)
-        member.order = Order.of(assignment)
+        member.stored = stored = self._store(assignment)
+        member.order = assignment.without_vectors()
         if member.ready and self.anyone_ready:
             self._send(member)
-        momentum = None if handed.momentum is None else view(ray.get(handed.momentum))
-        return dataclasses.replace(assignment, params=view(ray.get(handed.params)), momentum=momentum)
+        return assignment.with_vectors({name: view(ray.get(found)) for name, found in stored.references.items()})
 
     def withdraw(self, worker: int) -> None:
         """Take back what an absent worker has been assigned."""
         member = self.members[worker]
-        member.order = member.handed = None
+        member.order = member.stored = None
 
     def dismiss(self, worker: int) -> None:
         """End a worker; the round it has in hand is not reported."""
@@ -154,17 +150,16 @@ class RayCrew:
             for worker, member in sorted(self.members.items())
         ]
 
-    def _hand(self, assignment: Assignment) -> Handed:
-        for other in self.members.values():  # of one index there is one vector
-            if other.handed is not None and other.handed.index == assignment.index:
-                return other.handed
-        momentum = None if assignment.momentum is None else ray.put(assignment.momentum.numpy())
-        return Handed(assignment.index, ray.put(assignment.params.numpy()), momentum)
+    def _store(self, assignment: Assignment) -> Stored:
+        for other in self.members.values():  # assignments of one index have the same vectors
+            if other.stored is not None and other.stored.index == assignment.index:
+                return other.stored
+        return Stored(assignment.index, {name: ray.put(v.numpy()) for name, v in assignment.vectors.items()})
 
     def _send(self, member: Actor) -> None:
-        assert member.handed is not None
+        assert member.stored is not None
         member.begin()
-        member.call = member.handle.compute.remote(member.order, member.handed.params, member.handed.momentum)
+        member.call = member.handle.compute.remote(member.order, *member.stored.references.values())
 
     def _listen(self, member: Actor) -> Arrived | Lost | Came | None:
         call, member.call = member.call, None
@@ -213,20 +208,10 @@ class RayCrew:
             self._log.warn(f"node {where.node} has {odd}, the server {same}: a replay may differ in the last bits")
 
     def _arrived(self, member: Actor, answer: Answer) -> Arrived:
-        order, sent = member.order, member.sent
-        assert order is not None
+        sent = member.sent
         member.done()
-        report = Report(
-            member.job.worker,
-            order.index,
-            view(answer.delta),
-            None if answer.momentum is None else view(answer.momentum),
-            answer.samples,
-            answer.loss,
-            order.round,
-            None if answer.buffers is None else view(answer.buffers).clone(),
-            answer.finite,
-        )
+        buffers = None if answer.buffers is None else view(answer.buffers).clone()
+        report = answer.report.with_vectors({name: view(array) for name, array in answer.vectors.items()}, buffers)
         return Arrived(report, sent, time.monotonic(), answer.compute_seconds)
 
     def _lost(self, member: Actor, reason: str, traceback: str = "") -> Lost:

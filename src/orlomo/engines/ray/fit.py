@@ -28,17 +28,18 @@ class Need:
     labels: dict[str, str]  # of the machines
     vector_bytes: int
     task_bytes: int
-    carries_momentum: bool = False
+    sent: int = 1  # vectors in an assignment
+    reported: int = 2  # in a report
 
     def store_bytes(self, workers: int) -> int:
         """In the object store of a machine with so many of the workers, or with the server of so many.
 
-        For each worker the vector it works on and the two it reports, and one more that is on its way (two, where the
-        momentum goes out with it); Ray begins to spill at 80%.
+        For each worker the vectors it works on and those it reports, and one more assignment that is on its way; Ray
+        begins to spill at 80%.
         """
         if workers == 0:
             return 0
-        vectors = 3 * workers + (3 if self.carries_momentum else 1)
+        vectors = (self.sent + self.reported) * workers + self.sent
         return int((vectors * self.vector_bytes + self.task_bytes) / 0.8)
 
 

@@ -18,12 +18,12 @@ from torch import Tensor
 
 import orlomo
 from orlomo.engines.memory import keep_freed_memory
-from orlomo.engines.processes.slots import Shape
 from orlomo.engines.processes.starter import Failed, Work, failed
-from orlomo.engines.processes.worker import Job, Order, make_runner
-from orlomo.methods.messages import Assignment
-from orlomo.methods.server import all_finite
-from orlomo.methods.worker import Outbox
+from orlomo.engines.processes.worker import Job, make_runner
+from orlomo.engines.round import KeptState
+from orlomo.engines.slots import Shape
+from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.state import all_finite
 
 Array = NDArray[Any]
 
@@ -39,12 +39,9 @@ class Where(NamedTuple):
 class Answer(NamedTuple):
     """A round's report as it travels: numpy arrays are not copied on their way out of Ray's object store."""
 
-    delta: Array
-    momentum: Array | None
+    report: Report  # without its vectors
+    vectors: dict[str, Array]
     buffers: Array | None
-    samples: int
-    loss: float
-    finite: bool
     compute_seconds: float
 
 
@@ -86,40 +83,36 @@ class RayWorker:
         try:
             work: Work = cloudpickle.loads(parcel)  # from our own driver, by way of Ray, which itself speaks pickle
             self.runner = make_runner(work, self.job.device, shape)
-            self.method = work.config.method
-            if self.runner.flat.params.device.type == "cpu":  # one set of vectors for all rounds: Ray copies them out
-                delta, momentum = (torch.empty_like(self.runner.flat.params) for _ in range(2))
-                self.runner.rule.outbox = Outbox(delta, momentum)
+            self.kept = KeptState(self.runner.new_state())
+            params, names = self.runner.flat.params, work.config.method.report_vectors
+            # One set of vectors for all rounds: Ray copies them out.
+            self.destination = {name: torch.empty_like(params) for name in names} if params.device.type == "cpu" else {}
         except Exception as error:
             return failed(error)
         return None
 
-    def compute(self, order: Order, params: Array, momentum: Array | None) -> Answer | Failed:
-        """A round."""
+    def compute(self, light: Assignment, *vectors: Array) -> Answer | Failed:
+        """A round, by an assignment and its vectors in the order in which the method declares them."""
         try:
-            return self._compute(order, params, momentum)
+            return self._compute(light, vectors)
         except Exception as error:
             return failed(error)
 
-    def _compute(self, order: Order, params: Array, momentum: Array | None) -> Answer:
+    def _compute(self, light: Assignment, vectors: tuple[Array, ...]) -> Answer:
         begin = time.monotonic()
         job = self.job
-        sent = None if momentum is None else view(momentum)
-        assignment = Assignment(
-            job.worker, order.index, order.round, view(params), order.learning_rate, order.local_steps, sent
-        )
-        report = self.runner.run(assignment.to(job.device)).to("cpu")
-        delta, own = report.delta_params, report.delta_momentum
-        finite = all_finite(delta) and (own is None or all_finite(own))
-        buffers = None if report.buffers is None else report.buffers.numpy()
+        sent = {name: view(array) for name, array in zip(self.runner.method.sent_vectors(), vectors, strict=True)}
+        assignment = light.with_vectors(sent).to(job.device)
+        report, state = self.runner.run(assignment, self.kept.begin(light.round), self.destination)
+        self.kept.finish(state)
+        report = report.to("cpu")
+        light_report = report.without_vectors()
+        light_report.finite = all(all_finite(vector) for vector in report.vectors.values())
         if job.pace > 1:
             time.sleep((job.pace - 1) * (time.monotonic() - begin))
         return Answer(
-            np.asarray(delta),
-            None if own is None else np.asarray(own),
-            buffers,
-            report.samples,
-            report.loss,
-            finite,
+            light_report,
+            {name: np.asarray(vector) for name, vector in report.vectors.items()},
+            None if report.buffers is None else report.buffers.numpy(),
             time.monotonic() - begin,
         )

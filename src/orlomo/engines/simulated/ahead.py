@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 
 import numpy as np
 from torch import Tensor
 
-from orlomo.clusters.schedule import REPORT, Schedule
-from orlomo.engines.simulated.pool import EvaluationRequest, Pool
+from orlomo.clusters.schedule import DROP, REPORT, Schedule
+from orlomo.engines.round import Computed
+from orlomo.engines.simulated.pool import EvaluationRequest, Pool, RoundRequest
 from orlomo.errors import OrlomoError
-from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.tasks.evaluation import Evaluation
 
 WINDOW = 64
@@ -21,18 +23,29 @@ WINDOW = 64
 class RoundsAhead:
     """Feeds a pool from a schedule.
 
-    Assignments are offered as the server hands them out; `take` gives the report of the next row, computing it and
-    others behind it meanwhile. Rounds that are never reported (a crash, the end of the run) are never computed.
+    Assignments are offered as the server makes them; `take` gives the report of the next row, computing it and others
+    behind it meanwhile. Rounds that are never reported (a crash, the end of the run) are never computed.
+
+    `states`: what each worker keeps between its rounds. The round after next is offered only when the one before it is
+    folded in, so a worker's newest state is always here when it is needed.
     """
 
-    def __init__(self, pool: Pool, schedule: Schedule, position: int):
+    def __init__(
+        self,
+        pool: Pool,
+        schedule: Schedule,
+        position: int,
+        states: dict[int, WorkerState],
+        new_state: Callable[[], WorkerState],
+    ):
         self._pool = pool
-        self.assignments: dict[int, Assignment] = {}  # by worker; held until the report is taken
+        self.states, self._new_state = states, new_state
+        self.assignments: dict[int, Assignment] = {}  # by worker; held until the report is folded in
         kinds, workers, rounds = (schedule[name][position:] for name in ("kind", "worker", "round"))
-        rows = np.flatnonzero(kinds == REPORT)
+        rows = np.flatnonzero((kinds == REPORT) | (kinds == DROP))
         self._upcoming = deque(zip(workers[rows].tolist(), rounds[rows].tolist(), strict=True))
         self._tickets: dict[tuple[int, int], int] = {}
-        self._reports: dict[int, Report] = {}
+        self._computed: dict[int, Computed] = {}
         self._evaluations: dict[int, Evaluation] = {}
         self._serial = 0
         self._taken: int | None = None
@@ -43,9 +56,10 @@ class RoundsAhead:
             self.assignments[assignment.worker] = assignment
         self._fill()
 
-    def withdraw(self, worker: int) -> None:
-        """This worker is gone, and its round with it."""
+    def forget(self, worker: int) -> None:
+        """This worker is gone, and with it its round and what it kept."""
         self.assignments.pop(worker, None)
+        self.states.pop(worker, None)
 
     def take(self, worker: int, round: int) -> Report:
         """The report of the next row; its vectors stay valid until the next call."""
@@ -54,22 +68,25 @@ class RoundsAhead:
         assert self._upcoming[0] == key, "rounds must be taken in the order of the schedule"
         held = self.assignments.get(worker)
         if held is None or held.round != round:
-            raise OrlomoError(f"the trace has round {round} of worker {worker}, which was not handed out")
+            raise OrlomoError(f"the trace has round {round} of worker {worker}, which was not assigned")
         if key not in self._tickets:
             self._submit(key, urgent=True)
         ticket = self._tickets[key]
-        while ticket not in self._reports:
+        while ticket not in self._computed:
             self._collect()
             self._fill()
         self._upcoming.popleft()
         del self._tickets[key]
         self._taken = ticket
-        return self._reports.pop(ticket)
+        report, state = self._computed.pop(ticket)
+        self._state = state
+        return report
 
     def folded(self, worker: int) -> None:
-        """The report just taken is in: its memory and its assignment may go."""
+        """The report just taken is in: its memory and its assignment may go, its worker keeps what came with it."""
         self._release()
         del self.assignments[worker]
+        self.states[worker] = self._state
 
     def evaluate(self, params: Tensor, buffers: Tensor | None) -> int:
         """Start an evaluation; `params` must not change. The ticket is for `evaluation`."""
@@ -101,11 +118,12 @@ class RoundsAhead:
     def _submit(self, key: tuple[int, int], urgent: bool = False) -> None:
         self._serial += 1
         self._tickets[key] = self._serial
-        self._pool.submit(self._serial, self.assignments[key[0]], urgent)
+        state = self.states.get(key[0]) or self._new_state()
+        self._pool.submit(self._serial, RoundRequest(self.assignments[key[0]], state), urgent)
 
     def _collect(self) -> None:
         ticket, result = self._pool.next()
-        if isinstance(result, Report):
-            self._reports[ticket] = result
+        if isinstance(result, Computed):
+            self._computed[ticket] = result
         else:
             self._evaluations[ticket] = result

@@ -5,16 +5,17 @@ The simulated engine lays its schedule down first, replay reads one back; both e
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from orlomo.clusters.schedule import DEPARTURES, REPORT, Schedule
+from orlomo.clusters.schedule import DEPARTURES, DROP, REPORT, Schedule
 from orlomo.config import RunConfig
 from orlomo.engines.session import Progress, Recorder, Session
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.ahead import RoundsAhead
 from orlomo.engines.simulated.pool import Pool, open_pool
 from orlomo.errors import OrlomoError
-from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
 
@@ -41,6 +42,7 @@ class Execution:
         self.session = Session(config, task, recorder, total=total, progress=progress, evaluates=evaluates)
         self.server = self.session.server
         self._first_assignments: list[Assignment] = []
+        self._states: dict[int, WorkerState] = {}  # what workers keep between rounds
         if resumed is not None:
             self._load(resumed)
 
@@ -56,7 +58,9 @@ class Execution:
 
     def _run(self, pool: Pool, signals: Signals) -> None:
         session = self.session
-        self._ahead = ahead = RoundsAhead(pool, self.schedule, session.events)
+        method, params = self.config.method, self.server.params
+        new_state = functools.partial(method.worker_state, params)
+        self._ahead = ahead = RoundsAhead(pool, self.schedule, session.events, self._states, new_state)
         session.begin_pending(ahead)
         if session.events == 0 and not self._first_assignments:
             self._first_assignments = self.server.start()
@@ -66,7 +70,7 @@ class Execution:
         try:
             while not self.at_end:
                 row = {name: values[session.events] for name, values in self._columns.items()}
-                if row["kind"] == REPORT:
+                if row["kind"] in (REPORT, DROP):
                     with signals.may_interrupt():
                         report = ahead.take(row["worker"], row["round"])
                     self._fold(row, report)
@@ -88,7 +92,7 @@ class Execution:
         return self.session.events == len(self.schedule)
 
     def _fold(self, row: dict[str, Any], report: Report) -> None:
-        assignments = self.session.fold(report)
+        assignments = self.session.fold(report, row["finish"] - row["start"])
         self._verify(row)
         self.session.record_report(row, report)
         self._ahead.folded(row["worker"])
@@ -98,17 +102,21 @@ class Execution:
         """The server must fold the report just as the schedule says."""
         fold = self.server.last_fold
         assert fold is not None
-        for name in ("iteration", "index", "delay", "group", "eta"):
+        for name in ("iteration", "index", "delay", "group", "eta", "behind", "local_steps"):
             if getattr(fold, name) != row[name]:
                 raise OrlomoError(
                     f"the trace and the method disagree at iteration {row['iteration']}: "
                     f"{name} is {row[name]} in the trace and {getattr(fold, name)} by the method"
                 )
+        if fold.dropped != (row["kind"] == DROP):
+            raise OrlomoError(
+                f"the trace and the method disagree at iteration {row['iteration']}: whether to drop the report"
+            )
 
     def _change_membership(self, row: dict[str, Any]) -> None:
         worker = row["worker"]
         if row["kind"] in DEPARTURES:
-            self._ahead.withdraw(worker)
+            self._ahead.forget(worker)
             assignments = self.server.leave(worker)
         else:
             assignments = self.server.join(worker)
@@ -117,7 +125,8 @@ class Execution:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self.session.save(self._ahead.assignments.values(), self.at_end, schedule=self.schedule.digest())
+        held, states = self._ahead.assignments.values(), self._states if self.config.method.keeps_worker_state else {}
+        self.session.save(held, self.at_end, states, schedule=self.schedule.digest())
 
     def _load(self, saved: Checkpoint) -> None:
         if saved.values["schedule"] != self.schedule.digest():
@@ -126,3 +135,4 @@ class Execution:
                 "the task has changed, or this is another version of orlomo or numpy"
             )
         self._first_assignments = self.session.load(saved)
+        self._states |= self.session.load_states(saved)

@@ -1,14 +1,10 @@
 """Where rounds are computed: in this process, or on several cores. The same bits either way.
 
-Each job is a process with one thread of arithmetic. Vectors travel through shared-memory slots (two vectors each, used
-for the way in and overwritten for the way out, and the buffers where the task averages them), a few numbers through a
-pipe.
+Each job is a process with one thread of arithmetic; vectors travel through shared-memory slots, the rest by a pipe.
 """
 
 from __future__ import annotations
 
-import math
-import mmap
 import multiprocessing.connection
 import os
 import signal
@@ -26,23 +22,37 @@ import torch.multiprocessing
 from torch import Tensor
 
 from orlomo.engines.memory import keep_freed_memory
-from orlomo.engines.round import RoundRunner
+from orlomo.engines.round import Computed, RoundRunner
+from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import ConfigError, OrlomoError
-from orlomo.methods.messages import Assignment, Report
+from orlomo.methods.messages import Assignment, WorkerState
 from orlomo.methods.method import Method
-from orlomo.tasks.evaluation import Evaluation, read_buffers
+from orlomo.tasks.evaluation import Evaluation
 from orlomo.tasks.task import Task
 
 
+class RoundRequest(NamedTuple):
+    """A round to compute, and what its worker keeps. The state is copied: it is the caller's own until the round is in.
+
+    On its way to a job both are without vectors, which are in a slot.
+    """
+
+    assignment: Assignment
+    state: WorkerState
+
+
 class EvaluationRequest(NamedTuple):
-    """Parameters to evaluate, with averaged buffers where the task averages them."""
+    """Parameters to evaluate, with averaged buffers where the task averages them.
 
-    params: Tensor
-    buffers: Tensor | None
+    On its way to a job they are in a slot, and `buffers` says whether there are any.
+    """
+
+    params: Tensor | None
+    buffers: Tensor | bool | None
 
 
-Request = Assignment | EvaluationRequest
-Result = Report | Evaluation
+Request = RoundRequest | EvaluationRequest
+Result = Computed | Evaluation
 
 
 class Pool(ABC):
@@ -100,9 +110,15 @@ class InlinePool(Pool):
     def next(self) -> tuple[int, Result]:
         ticket, request = self._waiting.popleft()
         with on_threads(self._threads):
-            if isinstance(request, Assignment):
-                report = self._runner.run(request.to(self._device))
-                return ticket, report.to(request.params.device)
+            if isinstance(request, RoundRequest):
+                place = request.assignment.params.device
+                # A copy: a signal may end this round in the middle, and a checkpoint must hold the state before it.
+                report, state = self._runner.run(
+                    request.assignment.to(self._device), request.state.copy().to(self._device)
+                )
+                return ticket, Computed(report.to(place), state.to(place))
+            assert isinstance(request.params, Tensor)
+            assert not isinstance(request.buffers, bool)
             return ticket, self._runner.evaluate(request.params, request.buffers)
 
     def release(self, ticket: int) -> None:
@@ -126,18 +142,17 @@ class ProcessPool(Pool):
         start_method = "fork" if hasattr(os, "fork") and torch.device(device).type == "cpu" else "spawn"
         context: Any = torch.multiprocessing.get_context(start_method)
         count = 2 * jobs + 2  # see RoundsAhead: two places are not for work ahead
-        shape = (count, 2, params.numel())
-        self._slots = _shared(shape, params.dtype, start_method)
-        like = read_buffers(task.build(seed)) if task.buffers == "average" else params.new_empty(0)
-        self._buffers = _shared((count, like.numel()), like.dtype, start_method)
+        shape = Shape.of(task, method, seed, params, keeps=True)
+        self._slots = [Slot(shape) for _ in range(count)]
+        self._averages = task.buffers == "average"
         self._free = deque(range(count))
         self._slot_of: dict[int, int] = {}
-        self._queue: deque[tuple[int, int, dict[str, Any]]] = deque()
+        self._queue: deque[tuple[int, int, Request]] = deque()
         self._jobs: list[_Job] = []
         for _ in range(jobs):
             ours, theirs = context.Pipe()
             others = [job.pipe for job in self._jobs] + [ours]
-            arguments = (theirs, others, self._slots, self._buffers, task, method, seed, device)
+            arguments = (theirs, others, self._slots, task, method, seed, device)
             process = context.Process(target=_serve, args=arguments, daemon=True)
             try:
                 process.start()
@@ -152,20 +167,21 @@ class ProcessPool(Pool):
         return len(self._free)
 
     def submit(self, ticket: int, request: Request, urgent: bool = False) -> None:
-        slot = self._slot_of[ticket] = self._free.popleft()
-        vectors = self._slots[slot]
-        vectors[0].copy_(request.params)
-        if isinstance(request, Assignment):
-            small: dict[str, Any] = {"worker": request.worker, "index": request.index, "round": request.round}
-            small |= {"learning_rate": request.learning_rate, "local_steps": request.local_steps}
-            if request.momentum is not None:
-                vectors[1].copy_(request.momentum)
-                small["momentum"] = True
+        number = self._slot_of[ticket] = self._free.popleft()
+        slot, light = self._slots[number], request
+        if isinstance(request, RoundRequest):
+            for name, vector in request.assignment.vectors.items():
+                slot.assignment[name].copy_(vector)
+            for name, vector in request.state.vectors.items():
+                slot.kept[name].copy_(vector)
+            light = RoundRequest(request.assignment.without_vectors(), WorkerState({}, request.state.numbers))
         else:
-            small = {"buffers": request.buffers is not None}
-            if request.buffers is not None:
-                self._buffers[slot].copy_(request.buffers)
-        (self._queue.appendleft if urgent else self._queue.append)((ticket, slot, small))
+            assert isinstance(request.params, Tensor)
+            slot.assignment["params"].copy_(request.params)
+            if isinstance(request.buffers, Tensor):
+                slot.buffers.copy_(request.buffers)
+            light = EvaluationRequest(None, request.buffers is not None)
+        (self._queue.appendleft if urgent else self._queue.append)((ticket, number, light))
         self._send()
 
     def _send(self) -> None:
@@ -184,24 +200,24 @@ class ProcessPool(Pool):
         ready = multiprocessing.connection.wait(list(pipes))
         job = pipes[ready[0]]  # type: ignore[index]
         try:
-            ticket, failure, small = job.pipe.recv()
+            ticket, failure, result = job.pipe.recv()
         except (EOFError, ConnectionResetError):
             raise _ended(job) from None
         job.running -= 1
         self._send()
         if failure is not None:
             raise _raised(failure)
-        if isinstance(small, Evaluation):
+        if isinstance(result, Evaluation):
             self.release(ticket)
-            return ticket, small
-        return ticket, self._report(ticket, small)
+            return ticket, result
+        return ticket, self._computed(ticket, result)
 
-    def _report(self, ticket: int, small: dict[str, Any]) -> Report:
-        slot = self._slot_of[ticket]
-        vectors = self._slots[slot]
-        momentum = vectors[1] if small.pop("momentum") else None
-        buffers = self._buffers[slot].clone() if small.pop("buffers") else None  # kept longer than the slot
-        return Report(delta_params=vectors[0], delta_momentum=momentum, buffers=buffers, **small)
+    def _computed(self, ticket: int, light: Computed) -> Computed:
+        """A round's outcome with its vectors: the report's are in the slot until that is released."""
+        slot = self._slots[self._slot_of[ticket]]
+        buffers = slot.buffers.clone() if self._averages else None  # kept longer than the slot
+        kept = {name: vector.clone() for name, vector in slot.kept.items()}  # as are these
+        return Computed(light.report.with_vectors(slot.report, buffers), WorkerState(kept, light.state.numbers))
 
     def release(self, ticket: int) -> None:
         self._free.append(self._slot_of.pop(ticket))
@@ -214,6 +230,8 @@ class ProcessPool(Pool):
             job.process.join()
             job.process.close()
         self._jobs.clear()
+        for slot in self._slots:
+            slot.close()
 
 
 def open_pool(
@@ -234,16 +252,6 @@ def open_pool(
     return ProcessPool(task, method, seed, device, jobs, params)
 
 
-def _shared(shape: tuple[int, ...], dtype: torch.dtype, start_method: str) -> Tensor:
-    """Memory that the jobs see too. Forked jobs inherit it without a name that a killed run could leave behind."""
-    if start_method == "fork":
-        count = math.prod(shape)
-        memory = mmap.mmap(-1, max(1, count) * dtype.itemsize)
-        return torch.frombuffer(memory, dtype=dtype, count=max(1, count))[:count].view(shape)
-    shared: Tensor = torch.empty(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call]
-    return shared
-
-
 def _ended(job: _Job) -> OrlomoError:
     job.process.join()
     return OrlomoError(f"a job ended unexpectedly (exit code {job.process.exitcode}): out of memory?")
@@ -261,14 +269,13 @@ def _raised(failure: tuple[BaseException | None, str]) -> BaseException:
 def _serve(
     pipe: Connection,
     others: list[Connection],
-    slots: Tensor,
-    buffers: Tensor,
+    slots: list[Slot],
     task: Task,
     method: Method,
     seed: int,
     device: torch.device | str,
 ) -> None:
-    """A job's life: requests in, results out, until the pipe closes or the parent ends."""
+    """A job's main loop: requests in, results out, until the pipe closes or the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # inherited ends that would keep a dead parent's pipes open
@@ -278,12 +285,12 @@ def _serve(
     runner: RoundRunner | None = None
     while True:
         try:
-            ticket, slot, small = pipe.recv()
+            ticket, number, request = pipe.recv()
         except (EOFError, OSError):
             return
         try:
             runner = runner or RoundRunner(task, method, seed, device)
-            answer = _answer(runner, slots[slot], buffers[slot], small)
+            answer = _answer(runner, slots[number], request)
         except Exception as error:
             pipe.send((ticket, (_sendable(error), traceback.format_exc()), None))
             continue
@@ -293,25 +300,15 @@ def _serve(
             return
 
 
-def _answer(runner: RoundRunner, vectors: Tensor, buffers: Tensor, small: dict[str, Any]) -> Any:
-    if "worker" not in small:
-        return runner.evaluate(vectors[0], buffers if small["buffers"] else None)
-    momentum = vectors[1] if small.pop("momentum", False) else None
-    report = runner.run(Assignment(params=vectors[0], momentum=momentum, **small))
-    vectors[0].copy_(report.delta_params)
-    if report.delta_momentum is not None:
-        vectors[1].copy_(report.delta_momentum)
+def _answer(runner: RoundRunner, slot: Slot, request: Request) -> Result:
+    """Compute a request whose vectors are in the slot; those of a report are there afterwards."""
+    if isinstance(request, EvaluationRequest):
+        return runner.evaluate(slot.assignment["params"], slot.buffers if request.buffers else None)
+    assignment = request.assignment.with_vectors(slot.assignment)
+    report, state = runner.run(assignment, WorkerState(dict(slot.kept), request.state.numbers), slot.report)
     if report.buffers is not None:
-        buffers.copy_(report.buffers)
-    return {
-        "worker": report.worker,
-        "index": report.index,
-        "round": report.round,
-        "samples": report.samples,
-        "loss": report.loss,
-        "momentum": report.delta_momentum is not None,
-        "buffers": report.buffers is not None,
-    }
+        slot.buffers.copy_(report.buffers)
+    return Computed(report.without_vectors(), WorkerState({}, state.numbers))
 
 
 def _sendable(error: Exception) -> Exception | None:

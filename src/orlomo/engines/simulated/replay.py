@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from orlomo.clusters.schedule import COLUMNS, KINDS, Schedule
+from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT, Schedule
+from orlomo.config import RunConfig
 from orlomo.engines.session import Progress, checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
@@ -29,6 +30,7 @@ class Replay:
     recorded_checksum: str
     replayed_checksum: str
     parted_at: int | None = None
+    changed_code: tuple[str, ...] = ()  # of `task` and `method`, whose file is not what it was
 
     def __str__(self) -> str:
         if self.agrees:
@@ -37,10 +39,15 @@ class Replay:
             what = f"the parameters agree, but the record of iteration {self.parted_at} is not what was computed"
         else:
             what = f"the parameters differ; they part at iteration {self.parted_at}"
-        return f"{self.events} events replayed: {what}"
+        why = (
+            f" (the file of the {' and of the '.join(self.changed_code)} has changed since)"
+            if self.changed_code
+            else ""
+        )
+        return f"{self.events} events replayed: {what}{why}"
 
 
-def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None) -> Replay:
+def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, progress: Progress | None = None) -> Replay:
     """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
     saved = run.checkpoint
     if saved is None:
@@ -53,7 +60,7 @@ def replay(run: Run, task: Task, *, jobs: int, progress: Progress | None = None)
         )
     recorder = _Comparison(events, run.metric_columns)
     schedule = trace_of(events, saved.position)
-    execution = Execution(run.config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
+    execution = Execution(config, task, schedule, recorder, jobs=jobs, progress=progress, evaluates=False)
     recorder.execution = execution
     try:
         with Signals() as signals:
@@ -109,7 +116,7 @@ class _Comparison:
         self.place += 1
         if "loss" not in row or self.parted_at is not None:
             return
-        self.reports += 1
+        self.reports += row["kind"] == REPORT
         known = self.checksums.get(self.reports)
         same_loss = recorded == row["loss"] or (math.isnan(recorded) and math.isnan(row["loss"]))
         assert self.execution is not None

@@ -14,10 +14,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import PlainSteps, WorkerRule
 
 
@@ -33,17 +34,25 @@ class ALSGD(Method):
     """
 
     name: ClassVar[str] = "al-sgd"
+    one_pass: ClassVar[bool] = True
 
     global_rate: str = "delay-adaptive"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates.global_rate(self.global_rate)
+
+    def eta(self, delay: int, workers: int) -> float:
+        return rates.global_rate(self.global_rate)(delay, workers)
 
     def worker(self, params: Tensor) -> WorkerRule:
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        fold_plain(vectors, fold, report)
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        fold_plain(state, fold, report)
 
 
-def fold_plain(vectors: Vectors, fold: Fold, report: Report) -> None:
+def fold_plain(state: ServerState, fold: Fold, report: Report) -> None:
     """Line 7 of Algorithm 1: w -= eta Delta w."""
-    for w, delta in vectors.chunks(vectors.params, report.delta_params):
+    for w, delta in state.chunks("params", report=report):
         w.sub_(delta, alpha=fold.eta)

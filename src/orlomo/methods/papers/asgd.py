@@ -13,11 +13,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
 from orlomo.methods.papers.al_sgd import fold_plain
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import PlainSteps, WorkerRule
 
 
@@ -33,12 +34,20 @@ class ASGD(Method):
     """
 
     name: ClassVar[str] = "asgd"
+    one_pass: ClassVar[bool] = True
 
     local_steps: int = field(default=1, init=False)
     global_rate: str = "delay-adaptive"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates.global_rate(self.global_rate)
+
+    def eta(self, delay: int, workers: int) -> float:
+        return rates.global_rate(self.global_rate)(delay, workers)
+
     def worker(self, params: Tensor) -> WorkerRule:
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        fold_plain(vectors, fold, report)
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        fold_plain(state, fold, report)

@@ -13,11 +13,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
 from orlomo.methods.papers.ormo_da import fold_ordered
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import PlainSteps, WorkerRule
 
 
@@ -34,13 +35,25 @@ class LocalOrMoDA(Method):
     """
 
     name: ClassVar[str] = "local-ormo-da"
-    keeps_momentum: ClassVar[bool] = True
+    one_pass: ClassVar[bool] = True
+    server_vectors: ClassVar[tuple[str, ...]] = ("params", "momentum")
 
     momentum: float = 0.9
     global_rate: str = "delay-adaptive"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates.check_momentum(self.momentum)
+        rates.global_rate(self.global_rate)
+
+    def eta(self, delay: int, workers: int) -> float:
+        return rates.global_rate(self.global_rate)(delay, workers)
+
+    def weight(self, fold: Fold) -> float:
+        return self.momentum**fold.behind * fold.eta
+
     def worker(self, params: Tensor) -> WorkerRule:
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        fold_ordered(vectors, fold, report, self.momentum)
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        fold_ordered(state, fold, report, self.momentum)

@@ -15,7 +15,7 @@ from torch import Tensor
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import PlainSteps, WorkerRule
 
 
@@ -28,16 +28,17 @@ class LocalSGD(Method):
     """
 
     name: ClassVar[str] = "local-sgd"
+    server_vectors: ClassVar[tuple[str, ...]] = ("params", "sum_params")
     synchronous: ClassVar[bool] = True
 
     def worker(self, params: Tensor) -> WorkerRule:
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        for sum_w, delta_w in vectors.chunks(vectors.sum_params, report.delta_params):
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        for sum_w, delta_w in state.chunks("sum_params", report=report):
             sum_w.add_(delta_w)
 
-    def close(self, vectors: Vectors, reports: int) -> None:
-        for w, sum_w in vectors.chunks(vectors.params, vectors.sum_params):
+    def close(self, state: ServerState, reports: int) -> None:
+        for w, sum_w in state.chunks("params", "sum_params"):
             w.sub_(sum_w, alpha=1 / reports)
             sum_w.zero_()

@@ -14,11 +14,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
 from orlomo.methods.papers.prsgdm import average_momentum, sum_report
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import MomentumSteps, WorkerRule
 
 
@@ -34,19 +35,23 @@ class MSGD(Method):
     """
 
     name: ClassVar[str] = "msgd"
+    server_vectors: ClassVar[tuple[str, ...]] = ("params", "momentum", "sum_params", "sum_momentum")
+    assignment_vectors: ClassVar[tuple[str, ...]] = ("params", "momentum")
+    report_vectors: ClassVar[tuple[str, ...]] = ("delta_params", "delta_momentum")
     synchronous: ClassVar[bool] = True
-    reports_momentum: ClassVar[bool] = True
-    carries_momentum: ClassVar[bool] = True
-    keeps_momentum: ClassVar[bool] = True
     max_workers: ClassVar[int | None] = 1
 
     momentum: float = 0.9
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates.check_momentum(self.momentum)
+
     def worker(self, params: Tensor) -> WorkerRule:
         return MomentumSteps(params, self.momentum, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        sum_report(vectors, report)
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        sum_report(state, report)
 
-    def close(self, vectors: Vectors, reports: int) -> None:
-        average_momentum(vectors, reports)
+    def close(self, state: ServerState, reports: int) -> None:
+        average_momentum(state, reports)

@@ -15,10 +15,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import MomentumSteps, WorkerRule
 
 
@@ -38,22 +39,32 @@ class OrLoMo(Method):
     """
 
     name: ClassVar[str] = "orlomo"
-    reports_momentum: ClassVar[bool] = True
-    keeps_momentum: ClassVar[bool] = True
+    one_pass: ClassVar[bool] = True
+    server_vectors: ClassVar[tuple[str, ...]] = ("params", "momentum")
+    report_vectors: ClassVar[tuple[str, ...]] = ("delta_params", "delta_momentum")
 
     momentum: float = 0.9
     global_rate: str = "delay-adaptive"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates.check_momentum(self.momentum)
+        rates.global_rate(self.global_rate)
+
+    def eta(self, delay: int, workers: int) -> float:
+        return rates.global_rate(self.global_rate)(delay, workers)
+
+    def weight(self, fold: Fold) -> float:
+        return self.momentum**fold.behind * fold.eta
+
     def worker(self, params: Tensor) -> WorkerRule:
         return MomentumSteps(params, self.momentum, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
         beta, eta = self.momentum, fold.eta
-        weight = beta**fold.behind * eta
+        weight = self.weight(fold)
         catch_up = geometric(beta, fold.behind) * eta
-        for w, u, delta_w, delta_u in vectors.chunks(
-            vectors.params, vectors.momentum, report.delta_params, report.delta_momentum
-        ):
+        for w, u, delta_w, delta_u in state.chunks("params", "momentum", report=report):
             open_groups(w, u, beta, fold.boundary)  # lines 6-10
             u.add_(delta_u, alpha=weight)  # line 12
             w.sub_(delta_w, alpha=eta)  # line 13

@@ -15,10 +15,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
-from orlomo.methods.server import Vectors
+from orlomo.methods.state import ServerState
 from orlomo.methods.worker import MomentumSteps, WorkerRule
 
 
@@ -34,35 +35,37 @@ class PRSGDm(Method):
     """
 
     name: ClassVar[str] = "prsgdm"
+    server_vectors: ClassVar[tuple[str, ...]] = ("params", "momentum", "sum_params", "sum_momentum")
+    assignment_vectors: ClassVar[tuple[str, ...]] = ("params", "momentum")
+    report_vectors: ClassVar[tuple[str, ...]] = ("delta_params", "delta_momentum")
     synchronous: ClassVar[bool] = True
-    reports_momentum: ClassVar[bool] = True
-    carries_momentum: ClassVar[bool] = True
-    keeps_momentum: ClassVar[bool] = True
 
     momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates.check_momentum(self.momentum)
 
     def worker(self, params: Tensor) -> WorkerRule:
         return MomentumSteps(params, self.momentum, self.weight_decay, self.clip_norm)
 
-    def fold(self, vectors: Vectors, fold: Fold, report: Report) -> None:
-        sum_report(vectors, report)
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        sum_report(state, report)
 
-    def close(self, vectors: Vectors, reports: int) -> None:
-        average_momentum(vectors, reports)
+    def close(self, state: ServerState, reports: int) -> None:
+        average_momentum(state, reports)
 
 
-def sum_report(vectors: Vectors, report: Report) -> None:
+def sum_report(state: ServerState, report: Report) -> None:
     """Add a report, with its momentum, to the open barrier's sums."""
-    for sum_w, sum_u, delta_w, u in vectors.chunks(
-        vectors.sum_params, vectors.sum_momentum, report.delta_params, report.delta_momentum
-    ):
+    for sum_w, sum_u, delta_w, u in state.chunks("sum_params", "sum_momentum", report=report):
         sum_w.add_(delta_w)
         sum_u.add_(u)
 
 
-def average_momentum(vectors: Vectors, reports: int) -> None:
+def average_momentum(state: ServerState, reports: int) -> None:
     """w <- mean of the workers' w, u <- mean of the workers' u; the sums start again at zero."""
-    for w, u, sum_w, sum_u in vectors.chunks(*vectors.named().values()):
+    for w, u, sum_w, sum_u in state.chunks("params", "momentum", "sum_params", "sum_momentum"):
         w.sub_(sum_w, alpha=1 / reports)
         u.copy_(sum_u).div_(reports)
         sum_w.zero_()

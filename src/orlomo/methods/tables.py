@@ -1,0 +1,100 @@
+"""A method as a table of a config: where it comes from, and its hyperparameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from orlomo.errors import ConfigError, unknown_name
+from orlomo.loading import is_place
+from orlomo.methods.ledger import Fold
+from orlomo.methods.messages import Report
+from orlomo.methods.method import Method
+from orlomo.methods.registry import CUSTOM, METHODS, method_class, origin, settings_of
+from orlomo.methods.state import ServerState
+from orlomo.methods.worker import WorkerRule
+from orlomo.values import convert, plain
+
+FACTS = ("name", "class", "synchronous")
+"""Keys of a method's table that are no hyperparameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Method):
+    """The method of a run whose code is not loaded: it can be shown, not run."""
+
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Nothing is checked: it was when the run began."""
+
+    def worker(self, params: Tensor) -> WorkerRule:
+        raise ConfigError(f"{self.name} is only recorded here: its code is not loaded")
+
+    def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
+        raise ConfigError(f"{self.name} is only recorded here: its code is not loaded")
+
+
+def to_table(method: Method) -> dict[str, Any]:
+    """Where a method comes from and its hyperparameters; None is left out.
+
+    Of one that is not built in also its own name and kind, so that a run can be shown without running its code.
+
+    >>> import orlomo
+    >>> to_table(orlomo.ALSGD(learning_rate=0.5))["name"]
+    'al-sgd'
+    """
+    if isinstance(method, Recorded):
+        return dict(method.table)
+    table: dict[str, Any] = {"name": origin(method)}
+    if table["name"] not in METHODS:
+        table |= {"class": method.name, "synchronous": method.synchronous}
+    values = {name: getattr(method, name) for name in settings_of(type(method))}
+    return table | {name: plain(value) for name, value in values.items() if value is not None}
+
+
+def from_table(table: dict[str, Any], where: str, given: Method | None = None, code: bool = True) -> Method:
+    """The method of such a table; `given` in place of one that only Python has.
+
+    Without `code`, no code is run that is not built in: what is a user's own is `Recorded`.
+    """
+    settings = dict(table)
+    name = settings.pop("name", "orlomo")
+    own = name == CUSTOM or is_place(str(name))
+    if name == CUSTOM and given is not None:
+        return _checked(table, given, where)
+    if own and (name == CUSTOM or not code):
+        shown = {"name": str(table.get("class", name)), "synchronous": bool(table.get("synchronous", False))}
+        kind = type("Recorded", (Recorded,), shown)
+        recorded: Method = kind(table=table)
+        return recorded
+    settings = {key: value for key, value in settings.items() if not own or key not in FACTS}
+    kind = method_class(name)
+    known, hints = settings_of(kind), typing.get_type_hints(kind)
+    for key in settings:
+        if key not in known:
+            raise unknown_name(f"setting of {kind.name}", key, known)
+    made: Method = kind(
+        **{key: convert(value, hints[key], f"{where}, method {key}") for key, value in settings.items()}
+    )
+    return made
+
+
+def _checked(table: dict[str, Any], given: Method, where: str) -> Method:
+    found = to_table(given)
+    for name in {**table, **found}:
+        if table.get(name) != found.get(name):
+            raise ConfigError(
+                f"{where} has {name} = {table.get(name)!r}, the method given has {found.get(name)!r}: give the same one"
+            )
+    return given
+
+
+def same(one: Method, other: Method) -> bool:
+    """Whether two methods are of one class and have equal hyperparameters."""
+    return type(one) is type(other) and dataclasses.astuple(one) == dataclasses.astuple(other)
