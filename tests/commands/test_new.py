@@ -40,6 +40,15 @@ def test_a_new_method_runs(tmp_path: Path, engine: str) -> None:
     assert orlomo.replay(tmp_path / "run", jobs=1).agrees
 
 
+def test_a_new_method_is_compared(tmp_path: Path) -> None:
+    new.write("method", "mine", tmp_path)
+    words = ("compare", "quadratic", "--methods", "mine.py:Mine,al-sgd", "--set", "server_momentum=0.3", *FAST)
+    done = call_cli(*words, "--out", "both", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "orlomo: note: al-sgd has no server_momentum\n")
+    assert "mine-Mine" in done.stdout
+    assert orlomo.load(tmp_path / "both" / "mine-Mine-seed0").finished
+
+
 @pytest.mark.parametrize("kind", new.KINDS)
 def test_nothing_is_written_over(tmp_path: Path, kind: str) -> None:
     (tmp_path / "mine.py").write_text("precious")
