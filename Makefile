@@ -25,6 +25,7 @@ chromium:
 	    || echo "no chromium and chromedriver here: the tests of pages will be skipped"
 
 benchmarks: $(READY)
+	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/scale.py

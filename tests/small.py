@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import orlomo
 from orlomo.commands import main as cli
+from orlomo.commands.flags import Parser
 from orlomo.methods.registry import METHODS
 from orlomo.tasks.task import classification_loss
 
@@ -44,6 +45,12 @@ def run_cli(
     with started(*arguments, folder=folder, env={**os.environ, **(environment or {})}) as process:
         output, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+
+def command_parsers() -> dict[str, Parser]:
+    """The parser of each command, by name."""
+    [commands] = (action for action in cli.parser()._actions if action.dest == "command")
+    return dict(commands.choices or {})  # type: ignore[call-overload]
 
 
 @contextmanager

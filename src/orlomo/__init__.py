@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster, Fault, Speed, cluster
-    from orlomo.clusters.tracing import trace
+    from orlomo.clusters.schedule import trace
     from orlomo.engines.callbacks import Callback, EarlyStopping, KeepBest, RunHandle
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "clusters.cluster": ("Cluster", "Fault", "Speed", "cluster"),
-    "clusters.tracing": ("trace",),
+    "clusters.schedule": ("trace",),
     "engines.callbacks": ("Callback", "EarlyStopping", "KeepBest", "RunHandle"),
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),

@@ -11,9 +11,10 @@ from typing import Any
 from orlomo.config import RunConfig, same_run
 from orlomo.engines.callbacks import Callback
 from orlomo.engines.ray.connection import RayOptions
-from orlomo.errors import ConfigError, Diverged, RunFolderError
+from orlomo.errors import Diverged, RunFolderError
+from orlomo.files import write_atomically, write_text_atomically
+from orlomo.loading import is_place
 from orlomo.methods.registry import method_class, settings_of
-from orlomo.records.checkpoint import write_atomically, write_text
 from orlomo.records.run import Run
 from orlomo.report.figures import comparison_figure
 from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
@@ -71,6 +72,18 @@ def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key in known}
 
 
+def label(name: str) -> str:
+    """What to call a method in tables and folders: a built-in one by its name, a user's own by file and class.
+
+    >>> label("orlomo"), label("/home/me/my_method.py:MyMethod")
+    ('orlomo', 'my_method-MyMethod')
+    """
+    if not is_place(name):
+        return name
+    where, _, attribute = name.rpartition(":")
+    return f"{Path(where).stem if where.endswith('.py') else where}-{attribute}"
+
+
 def _run(config: RunConfig, folder: Path, *, warn: Callable[[str], None], **more: Any) -> Run | None:
     try:
         if not (folder / "config.toml").exists():
@@ -84,7 +97,7 @@ def _run(config: RunConfig, folder: Path, *, warn: Callable[[str], None], **more
 
 
 def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path) -> Comparison:
-    kinds = {name: method_class(name) for name in configs}
+    kinds = {name: seeds[0].method for name, seeds in configs.items()}
     synchronous = [name for name, kind in kinds.items() if kind.synchronous and kind.max_workers is None]
     reference = "prsgdm" if "prsgdm" in synchronous else next(iter(synchronous), None)
     summaries = {name: [None if run is None else summarise(run) for run in runs] for name, runs in found.items()}
@@ -96,16 +109,9 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
     text = json.dumps(result.to_json(), indent=1)
     for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
         path = folder / name
-        write_atomically(path, lambda temporary, content=content: write_text(temporary, content))  # type: ignore[misc]
+        write_text_atomically(path, content)
         result.files.append(path)
     path = folder / "comparison.csv"
     write_atomically(path, lambda temporary: write_rows(temporary, [row.values() for row in table]))
     result.files.append(path)
     return result
-
-
-def check_methods(names: list[str]) -> None:
-    """Every method named must be different."""
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise ConfigError(f"--methods names {', '.join(sorted(repeated))} more than once")

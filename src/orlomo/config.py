@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from orlomo.clusters.cluster import Cluster, cluster
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.loading import class_digest, is_place, source_digest
-from orlomo.methods import tables as methods
-from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
-from orlomo.values import build, plain
+from orlomo.values import about, build, documented, plain, setting
+
+if TYPE_CHECKING:
+    from orlomo.clusters.cluster import Cluster
+    from orlomo.methods.method import Method
 
 COMPILE = ("auto", "on", "off")
 
@@ -35,46 +35,55 @@ class RunConfig:
     """Everything that decides the result of a run.
 
     Args:
-        task: name of a built-in task, `FILE.py:NAME`, or `custom` for a Task that only Python has.
-        method: the method and its hyperparameters.
-        cluster: how fast the workers are.
-        workers: K.
-        epochs: passes over the training data, all workers together.
-        seed: of everything random.
-        engine: what runs the workers: `simulated` on virtual time; for real, `processes` on one machine, `ray` on many.
-        device: where the models are.
-        devices: where each worker's model is, worker by worker and around again (processes).
-        threads: threads of arithmetic a worker; None: cores / workers. A run's folder records it: it decides the bits.
-        pace: how many times slower than it could each worker is to be, for rehearsals (processes, ray).
-        resources: what Ray is to reserve for each worker: CPU, GPU, memory (bytes), or the user's own names; CPU is 1.
-        labels: labels that a machine must have for Ray to place workers on it.
-        batch_size: in place of the task's own.
-        samples: use only this many of the training samples, always the same.
-        held_out: test on this share of the training samples, which are then not trained on: for choosing settings.
-        compile: `on`, `off`, or `auto`: where it pays for itself. A run's folder records which it was.
-        evaluate_every: epochs between evaluations.
-        checkpoint_seconds: real seconds between checkpoints.
+        {settings}
     """
 
-    task: str = "digits"
-    method: Method
-    cluster: Cluster
-    workers: int = 16
-    epochs: float = 10.0
-    seed: int = 0
-    engine: str = "simulated"
-    device: str = "cpu"
-    devices: tuple[str, ...] | None = None
-    threads: int | None = None
-    pace: tuple[float, ...] | None = None
-    resources: dict[str, float] | None = None
-    labels: dict[str, str] | None = None
-    batch_size: int | None = None
-    samples: int | None = None
-    held_out: float = 0.0
-    compile: str = "auto"
-    evaluate_every: float = 1.0
-    checkpoint_seconds: float = 30.0
+    task: str = setting(
+        "digits", "name of a built-in task, `FILE.py:NAME`, or `custom` for a Task that only Python has", flag=False
+    )
+    method: Method = field(metadata=about("the method and its hyperparameters", flag=False))
+    cluster: Cluster = field(
+        metadata=about(
+            "in the simulator, how fast the workers are: homogeneous, heterogeneous, heterogeneous:4, slow-worker:10, "
+            "or a TOML file"
+        )
+    )
+    workers: int = setting(16, "number of workers (K)")
+    epochs: float = setting(10.0, "passes over the training data, all workers together")
+    seed: int = setting(0, "of everything random: the same seed gives the same bits")
+    engine: str = setting(
+        "simulated",
+        "what runs the workers: simulated (virtual time), processes (for real, on this machine), ray (for real, on a "
+        "cluster)",
+    )
+    device: str = setting("cpu", "where the models are: cpu, cuda")
+    devices: tuple[str, ...] | None = setting(
+        None,
+        "with processes, where each worker's model is, as in cuda:0,cuda:1,cpu; with more workers than devices, from "
+        "the first again",
+    )
+    threads: int | None = setting(
+        None, "with processes or ray, threads of arithmetic per worker (default: cores / workers; on Ray its CPUs)"
+    )
+    pace: tuple[float, ...] | None = setting(
+        None,
+        "with processes or ray, how many times slower than it could each worker is to be, as in 1,1,2,4, "
+        "for rehearsals",
+    )
+    resources: dict[str, float] | None = setting(
+        None, "with ray, what to reserve for each worker, as in GPU=1,CPU=4; memory is in bytes (default: CPU=1)"
+    )
+    labels: dict[str, str] | None = setting(
+        None, "with ray, labels that a machine must have for workers to be placed on it, as in zone=eu"
+    )
+    batch_size: int | None = setting(None, "in place of the task's own")
+    samples: int | None = setting(None, "use only this many of the training samples, always the same")
+    held_out: float = setting(
+        0.0, "test on this share of the training samples, which are then not trained on: for choosing settings"
+    )
+    compile: str = setting("auto", "torch.compile: auto (where it pays for itself), on, off")
+    evaluate_every: float = setting(1.0, "epochs between evaluations")
+    checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
 
     def __post_init__(self) -> None:
         for name in ("workers", "seed"):
@@ -101,6 +110,8 @@ class RunConfig:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
 
     def _check_engine(self) -> None:
+        from orlomo.clusters.cluster import cluster
+
         left_out = {"cluster": cluster("homogeneous")}
         for name in refused_settings(self.engine):
             require(getattr(self, name) == left_out.get(name), why_refused(self.engine, name))
@@ -137,8 +148,13 @@ class RunConfig:
         return self.device if self.clock == "virtual" else "cpu"
 
 
+documented(RunConfig)(RunConfig)
+
+
 def to_table(config: RunConfig) -> dict[str, Any]:
     """Plain nested values, as in a TOML file; None is left out."""
+    from orlomo.methods import tables as methods
+
     left_out = {"method", *refused_settings(config.engine)}
     table = plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
     return {**table, "method": methods.to_table(config.method)}
@@ -151,16 +167,19 @@ def from_table(
 
     `method`: in place of one that only Python has. Without `code`, a method of the user's own is not loaded.
     """
+    from orlomo.methods import tables as methods
+
     table = {key: value for key, value in table.items() if key not in RECORD_KEYS}
     named = table.pop("method", "orlomo")
     chosen = methods.from_table(dict(named) if isinstance(named, dict) else {"name": named}, where, method, code)
     where_it_runs = make_cluster(table.pop("cluster", "homogeneous"), where)
-    made = build(RunConfig, {**table, "method": chosen, "cluster": where_it_runs}, where)
-    return typing.cast(RunConfig, made)
+    return build(RunConfig, {**table, "method": chosen, "cluster": where_it_runs}, where, _names())
 
 
 def check_reads_back(config: RunConfig) -> None:
     """An error unless what a run's folder would hold is this config again, to the last setting."""
+    from orlomo.methods import tables as methods
+
     for name, value in methods.to_table(config.method).items():
         try:
             tomli_w.dumps({name: value})
@@ -177,6 +196,8 @@ def check_reads_back(config: RunConfig) -> None:
 
 def code_digests(config: RunConfig) -> dict[str, str]:
     """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
+    from orlomo.methods import tables as methods
+
     found = {"task": source_digest(config.task) if is_place(config.task) else ""}
     name = methods.to_table(config.method)["name"]
     found["method"] = source_digest(name) if is_place(name) else class_digest(type(config.method)) * (name == CUSTOM)
@@ -218,6 +239,8 @@ def write(config: RunConfig, **more: Any) -> str:
 
 def make_cluster(value: Any, where: str) -> Cluster:
     """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
+    from orlomo.clusters.cluster import Cluster, cluster
+
     if isinstance(value, str) and value.endswith(".toml"):
         table = read(Path(value))
         require("cluster" in table, f"{value} has no [cluster] table")
@@ -228,7 +251,14 @@ def make_cluster(value: Any, where: str) -> Cluster:
     table = dict(value)
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
-    if preset is None:
-        return typing.cast(Cluster, build(Cluster, table, f"{where}, cluster"))
-    base = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)}
-    return typing.cast(Cluster, build(Cluster, base | table, f"{where}, cluster"))
+    if preset is not None:
+        table = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)} | table
+    return build(Cluster, table, f"{where}, cluster")
+
+
+def _names() -> dict[str, Any]:
+    """The types of RunConfig's fields that this module does not import, so that `orlomo --help` need not wait."""
+    from orlomo.clusters.cluster import Cluster
+    from orlomo.methods.method import Method
+
+    return {"Cluster": Cluster, "Method": Method}

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 
 
 class OrlomoError(Exception):
-    """Base of all errors that this package raises on purpose."""
+    """Base of all errors that this package raises on purpose.
+
+    >>> import orlomo
+    >>> try:
+    ...     orlomo.method("orlmo")
+    ... except orlomo.OrlomoError as error:
+    ...     print(str(error)[:47])
+    unknown method 'orlmo': did you mean 'orlomo'?
+    """
 
 
 class ConfigError(OrlomoError):
@@ -21,6 +29,15 @@ class ReportRefused(OrlomoError):
     """The server will not fold this report; its state is as it was before.
 
     `reason` is one of `unknown`, `folded`, `length`, `finite`, `samples`.
+
+    >>> import orlomo, torch
+    >>> server = orlomo.ALSGD().server(torch.zeros(2), workers=1)
+    >>> assignments = server.start()
+    >>> try:
+    ...     server.receive(orlomo.Report(worker=7, index=0, delta_params=torch.ones(2)))
+    ... except orlomo.ReportRefused as error:
+    ...     print(error.reason)
+    unknown
     """
 
     def __init__(self, reason: str, message: str):
@@ -29,7 +46,15 @@ class ReportRefused(OrlomoError):
 
 
 class Diverged(OrlomoError):
-    """Training left the finite numbers."""
+    """Training left the finite numbers.
+
+    >>> import orlomo
+    >>> try:
+    ...     orlomo.train("quadratic", orlomo.ASGD(learning_rate=1e30), workers=2, out=getfixture("tmp_path") / "run")
+    ... except orlomo.Diverged as error:
+    ...     print("a smaller learning_rate may help")
+    a smaller learning_rate may help
+    """
 
 
 class RunFolderError(OrlomoError):
@@ -37,11 +62,21 @@ class RunFolderError(OrlomoError):
 
 
 class Interrupted(OrlomoError):
-    """The run was stopped by a signal and saved a checkpoint first."""
+    """The run was stopped by a signal and saved a checkpoint first.
+
+    >>> import signal
+    >>> Interrupted("stopped by SIGTERM; saved", signal.SIGTERM).signal_number
+    <Signals.SIGTERM: 15>
+    """
 
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
         self.signal_number = signal_number
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one; None where none is like it."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
@@ -51,8 +86,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'orlmo': did you mean 'orlomo'? (known: orlomo, asgd)"
     """
     names = list(known)
-    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    hint = f": did you mean {nearest[0]!r}?" if nearest else ""
+    found = nearest(str(name), names)
+    hint = f": did you mean {found!r}?" if found else ""
     return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 

@@ -21,17 +21,20 @@ from orlomo.engines.signals import Signals
 from orlomo.engines.simulated import replay as replaying
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
+from orlomo.files import lock
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method
-from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, lock, resume_command
+from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
+from orlomo.values import documented
 
 Warn = Callable[[str], None]
 
 
+@documented(RunConfig, skip=("task", "method"))
 def train(
     task: Task | str,
     method: Method | str = "orlomo",
@@ -65,28 +68,10 @@ def train(
     Args:
         task: a `Task`, or the name of a built-in one.
         method: a method, or its name for its default hyperparameters.
-        workers: K.
-        epochs: passes over the training data, all workers together.
-        engine: `simulated` (virtual time), `processes` (worker processes on this machine, real time) or `ray` (workers
-            on a Ray cluster, real time).
-        cluster: of the simulated engine: a `Cluster`, or a preset's name: `homogeneous`, `heterogeneous`,
-            `slow-worker:10`.
-        seed: the same seed gives the same bits.
-        jobs: processes that compute rounds in the simulated engine; None: one a core. Does not change the result.
+        {settings}
+        jobs: processes that compute rounds in the simulated engine; None: one per core. Does not change the result.
         out: the run folder; None: a new one under `runs/`.
-        device: where the models are.
-        devices: for processes, where each worker's model is, worker by worker and around again.
-        threads: for real engines, threads of arithmetic a worker; None: cores / workers, on Ray its CPUs.
-        pace: for real engines, how many times slower than it could each worker is to be (to rehearse).
-        resources: for ray, what each worker needs, as in {"GPU": 1}; CPU is 1 unless said.
-        labels: for ray, labels of the machines to place workers on, as in {"zone": "eu"}.
         ray: which Ray cluster, and what it brings to the workers; None: RAY_ADDRESS, else a private one.
-        batch_size: in place of the task's own.
-        samples: use only this many training samples.
-        held_out: test on this share of the training samples instead of the test data: for choosing settings.
-        compile: `on`, `off` or `auto`: compile the model (torch.compile) where it pays for itself.
-        evaluate_every: epochs between evaluations.
-        checkpoint_seconds: real seconds between checkpoints.
         tensorboard: write scalars and delay histograms for TensorBoard into the run's folder, too.
         callbacks: objects of subclasses of `orlomo.Callback`, called as the run goes on, in this order.
         warn: called with what a person should know: a worker lost, a disk full.
@@ -170,6 +155,10 @@ def resume(
     Args:
         task, method: where the run has one that only Python has.
         workers: continue with so many, which only engines on real time can.
+
+    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> resume(run.folder).finished
+    True
     """
     listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
@@ -208,6 +197,10 @@ def replay(
 
     A task or method that only Python has must be given. Nothing is evaluated: `callbacks` are called with `started`,
     `event` and `finished` only.
+
+    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> replay(run.folder, jobs=1).agrees
+    True
     """
     listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
@@ -224,7 +217,13 @@ def replay(
 
 
 def load(folder: Path | str) -> Run:
-    """A run from its folder, finished or not."""
+    """A run from its folder, finished or not.
+
+    >>> folder = getfixture("tmp_path") / "run"
+    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=folder)
+    >>> load(folder).params.equal(run.params)
+    True
+    """
     return Run(folder)
 
 

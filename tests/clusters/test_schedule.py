@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import orlomo
-from orlomo.clusters.schedule import KINDS, Schedule
+from orlomo.clusters.schedule import KINDS, EventQueue, Schedule
 from orlomo.methods.registry import METHODS, method_class
 
 FIXED = (orlomo.Speed(count=1, factor=1, law="fixed"), orlomo.Speed(count=1, factor=3, law="fixed"))
@@ -141,3 +142,27 @@ def test_the_asynchronous_ceiling() -> None:
     a = orlomo.trace("orlomo", workers=16, iterations=16 * 500, cluster=cluster)["finish"][-1]
     b = orlomo.trace("prsgdm", workers=16, iterations=16 * 500, cluster=cluster)["finish"][-1]
     assert b / a == pytest.approx(1.75, rel=0.01)
+
+
+TIMES = st.one_of(st.floats(0, 10), st.sampled_from([0.0, 1.0, 2.0, 1e9]))
+
+
+@given(
+    st.sampled_from([1e-3, 0.5, 1.0, 1e6]),
+    st.lists(TIMES, min_size=1, max_size=30),
+    st.lists(st.tuples(TIMES, st.integers(0, 1)), max_size=60),
+)
+def test_the_event_queue_is_one_heap(width: float, first: list[float], later: list[tuple[float, int]]) -> None:
+    queue, heap = EventQueue(width), []
+    for serial, time in enumerate(first):
+        queue.push((time, 1, serial))
+        heapq.heappush(heap, (time, 1, serial))
+    for serial, (delay, priority) in enumerate(later, start=len(first)):
+        event = queue.pop()
+        assert event == heapq.heappop(heap)
+        following = (event[0] + delay, priority, serial)  # never before what was popped
+        queue.push(following)
+        heapq.heappush(heap, following)
+    while heap:
+        assert queue.pop() == heapq.heappop(heap)
+    assert not queue

@@ -15,11 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from orlomo.data.class_folders import ClassFolders
-from orlomo.data.idx import Idx, IdxFile
-from orlomo.data.pickles import Pickles
-from orlomo.data.row_files import RowFiles
-from orlomo.data.sheets import Sheets
+from orlomo.data.binary_forms import Idx, IdxFile, Pickles, RowFiles
+from orlomo.data.picture_forms import ClassFolders, Sheets
 from orlomo.data.spec import DataSet, Part, Rows
 
 COUNTS = {"batch_1": 5, "batch_2": 5, "test_batch": 4}

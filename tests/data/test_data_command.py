@@ -84,7 +84,7 @@ def test_a_signal_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     given = tmp_path / "cifar-100-binary"
     given.mkdir()
     code = (
-        "import sys; from orlomo.commands.main import main; from orlomo.data.row_files import RowFiles\n"
+        "import sys; from orlomo.commands.main import main; from orlomo.data.binary_forms import RowFiles\n"
         "import time\n"
         "def blocks(self, *rest):\n"
         "    print('storing', flush=True); time.sleep(60); yield\n"
@@ -108,7 +108,7 @@ def test_a_signal_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     assert process.returncode == 128 + number
     assert errors == (
         f"orlomo: stopped by {number.name}: nothing half-written is stored; "
-        "`orlomo data cifar100` begins anew or goes on\n"
+        "`orlomo data cifar100` begins again or continues\n"
     )
     assert list((tmp_path / "root").rglob("*")) == []
 

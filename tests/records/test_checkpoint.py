@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ import torch
 from orlomo import OrlomoError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.checkpoint import KEEP, Checkpoint, load, load_newest, positions, save
-from orlomo.records.run import is_being_written, lock
 
 
 def make(position: int) -> Checkpoint:
@@ -92,20 +89,3 @@ def test_a_failed_write_leaves_the_old_checkpoints_and_no_scraps(
     found = checkpoints.load_newest(tmp_path, print)
     assert found is not None
     assert found.position == 1
-
-
-def test_asking_whether_a_run_is_written_leaves_its_lock_alone(tmp_path: Path) -> None:
-    ask = (
-        "import sys, pathlib; from orlomo.records.run import is_being_written as w; print(w(pathlib.Path(sys.argv[1])))"
-    )
-
-    def elsewhere() -> str:
-        return subprocess.run([sys.executable, "-c", ask, tmp_path], capture_output=True, text=True).stdout.strip()
-
-    assert not is_being_written(tmp_path)
-    held = lock(tmp_path)
-    assert is_being_written(tmp_path)
-    assert elsewhere() == "True"  # still, although this process has just asked
-    held.close()
-    assert not is_being_written(tmp_path)
-    assert elsewhere() == "False"

@@ -18,7 +18,7 @@ import pytest
 import orlomo
 from browser import served
 from orlomo.report.watch import Follower, Watch
-from small import classification, settings, started
+from small import classification, settings, started, wait_for
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_it_writes_nothing_and_follows(watch: Watch, run: orlomo.Run) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from orlomo.records.run import lock
+from orlomo.files import lock
 held = lock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)
@@ -102,11 +102,11 @@ def test_whether_a_run_is_running_changes_without_its_files(watch: Watch, run: o
         return found
 
     assert state() == "stopped"
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(run.folder)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(run.folder)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"held\n"
-            assert state() == "running"
+            assert process.stdout.readline() == "held\n"
+            wait_for(lambda: state() == "running", process)  # the page is not made anew for every question
         finally:
             process.kill()
     assert state() == "stopped"

@@ -10,9 +10,9 @@ import pytest
 from tiny import TINY, write_tiny
 
 import orlomo
-from orlomo.reproduce.caption import is_sample
 from orlomo.reproduce.experiment import choose_rows, experiment, names, table_of, wanted_rows
 from orlomo.reproduce.plan import Scale, cells, scale_of
+from orlomo.reproduce.table import is_sample
 from orlomo.tasks.registry import TASKS
 from small import classification
 

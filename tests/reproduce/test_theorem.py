@@ -125,6 +125,6 @@ def test_measured_values_are_below_the_bound() -> None:
     for row in rows:
         assert 0 < row.measured + 3 * row.standard_error <= row.bound, row
     assert max(row.max_delay for row in rows) > 400
-    text = theorem.markdown(rows)
+    text = theorem.theorem_table(rows)
     assert len(text.splitlines()) == 2 + len(rows)
     assert len({line.count("|") for line in text.splitlines()}) == 1

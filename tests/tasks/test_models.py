@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from orlomo.tasks.models import resnet20, resnet32, squeezenet
-from orlomo.tasks.models.resnet import Block
+from orlomo.tasks.models import Block, resnet20, resnet32, squeezenet
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,11 @@ BLOCK = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """One kind of worker: `count` of them, or this `share` of those without a count."""
+    """One kind of worker: `count` of them, or this `share` of those without a count.
+
+    >>> Cluster(speeds=(Speed(share=3), Speed(share=1, factor=2.5))).factors(8)
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.5, 2.5]
+    """
 
     share: float = 1.0
     count: int | None = None
@@ -44,7 +48,14 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """At `time`, worker `worker` does `kind`: crash (its round is lost), return, join, or leave (after its round)."""
+    """At `time`, worker `worker` does `kind`: crash (its round is lost), return, join, or leave (after its round).
+
+    >>> import orlomo
+    >>> crash = Fault(time=100.0, worker=1, kind="crash")
+    >>> events = orlomo.trace("orlomo", workers=2, iterations=20, cluster=Cluster(faults=(crash,)))
+    >>> int((events["worker"][events.reports] == 1).sum()) < 10
+    True
+    """
 
     time: float
     worker: int
@@ -186,6 +197,9 @@ def cluster(spec: Cluster | str) -> Cluster:
 
     `homogeneous`; `heterogeneous` (a quarter of the workers takes twice the time; `heterogeneous:4`: four times);
     `slow-worker:R` (the last worker takes R times as long on average, by stalling in 8% of its rounds).
+
+    >>> cluster("slow-worker:10").factors(4)
+    [1.0, 1.0, 1.0, 10.0]
     """
     if isinstance(spec, Cluster):
         return spec

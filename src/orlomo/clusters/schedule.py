@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import heapq
+import math
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.clusters.cluster import Cluster, ComputeTimes, Fault
-from orlomo.clusters.queue import EventQueue
-from orlomo.errors import ConfigError
+from orlomo.clusters.cluster import cluster as cluster_by_name
+from orlomo.errors import ConfigError, require
 from orlomo.methods.ledger import Assigned, Fold, Ledger
-from orlomo.methods.method import Method
+from orlomo.methods.registry import method as method_by_name
+
+if TYPE_CHECKING:
+    from orlomo.methods.method import Method
 
 KINDS = ("report", "crash", "return", "join", "leave", "drop")
 """What an event can be, by its code in the `kind` column; a `drop` is a report that the method does not fold in."""
@@ -239,3 +244,75 @@ def _leave_after_report(ledger: Ledger, clock: _Clock, worker: int, assigned: li
     clock.record_membership(KINDS.index("leave"), ledger.iteration, worker)
     further = ledger.leave(worker).assigned
     return [one for one in assigned + further if one.worker != worker]
+
+
+Event = tuple[Any, ...]
+"""Starts with time, priority and a serial number that no other event has."""
+
+
+class EventQueue:
+    """Push events, pop the earliest: events in order of (time, priority, serial), for any number of workers.
+
+    One heap of 100,000 events is slow because each comparison waits for memory. Here events wait unsorted in buckets of
+    time, and only the bucket at hand is a heap. The order is that of one heap, exactly.
+
+    >>> queue = EventQueue(bucket_seconds=1.0)
+    >>> for event in [(2.5, 1, 1), (0.5, 1, 2), (2.5, 0, 3)]:
+    ...     queue.push(event)
+    >>> [queue.pop() for _ in range(3)]
+    [(0.5, 1, 2), (2.5, 0, 3), (2.5, 1, 1)]
+    """
+
+    def __init__(self, bucket_seconds: float):
+        self._width = bucket_seconds
+        self._now: list[Event] = []  # a heap: the bucket at hand
+        self._number = -1  # of that bucket
+        self._later: dict[int, list[Event]] = {}
+        self._numbers: list[int] = []  # a heap of the later buckets' numbers
+
+    def __bool__(self) -> bool:
+        return bool(self._now or self._numbers)
+
+    def push(self, event: Event) -> None:
+        number = int(event[0] / self._width)
+        if number <= self._number:
+            heapq.heappush(self._now, event)
+            return
+        bucket = self._later.get(number)
+        if bucket is None:
+            self._later[number] = [event]
+            heapq.heappush(self._numbers, number)
+        else:
+            bucket.append(event)
+
+    def pop(self) -> Event:
+        if not self._now:
+            self._number = heapq.heappop(self._numbers)
+            self._now = self._later.pop(self._number)
+            heapq.heapify(self._now)
+        return heapq.heappop(self._now)
+
+
+def trace(
+    method: Method | str = "orlomo",
+    *,
+    workers: int,
+    iterations: int,
+    cluster: Cluster | str = "homogeneous",
+    seed: int = 0,
+    parameters: int = 0,
+) -> Schedule:
+    """The schedule of a run alone, without a task: who would report when, with what delay and weight.
+
+    Args:
+        parameters: the model's size, where the cluster's links have a bandwidth.
+
+    >>> events = trace("orlomo", workers=4, iterations=100)
+    >>> int(events["delay"].sum()) < 3 * 100  # (K-1) T, less what is under way at the end
+    True
+    """
+    require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
+    require(math.isfinite(parameters) and parameters >= 0, f"parameters must be 0 or more, not {parameters}")
+    chosen = method_by_name(method) if isinstance(method, str) else method
+    where, size = cluster_by_name(cluster), 4 * parameters
+    return make_schedule(chosen, where, workers=workers, reports=iterations, seed=seed, parameter_bytes=size)

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser's."""
     command = commands.add_parser("data", help="list the data sets, or get, verify and store one", allow_abbrev=False)
     command.add_argument("name", nargs="?", help="the data set, as in cifar10; without a name: list them")
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         if not options.quiet or text.startswith("warning:"):
             print(f"orlomo: {text}", file=sys.stderr)
 
-    with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins anew or goes on"):
+    with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins again or continues"):
         stored = obtain(dataset, store.data_root(), options.given, DataProgress(options.quiet), say)
     if options.json:
         print(json.dumps(stored.to_json()))

@@ -4,49 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
-from orlomo.errors import ConfigError, unknown_name
+from orlomo.config import RunConfig
+from orlomo.errors import ConfigError, nearest, require, unknown_name
+from orlomo.values import Hint, from_text, helps, hints_of
 
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+"""Where a command adds itself."""
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(number) for number in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"numbers with commas between, as in 1,1,2,4, not {text!r}") from None
-
-
-def _amounts(text: str) -> dict[str, float]:
-    try:
-        return {name: float(amount) for name, amount in _pairs(text).items()}
-    except (ValueError, argparse.ArgumentTypeError):
-        raise argparse.ArgumentTypeError(f"names and amounts, as in GPU=1,CPU=4, not {text!r}") from None
-
-
-def _pairs(text: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in re.split(r",(?![^(]*\))", text)]  # not within (eu,uk)
-    if not all(name.strip() and equals for name, equals, _ in pairs):
-        raise argparse.ArgumentTypeError(f"names and values, as in zone=eu,disk=ssd, not {text!r}")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _json(text: str) -> dict[str, Any]:
-    try:
-        table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"a JSON file, or JSON in braces: {error}") from None
-    if not isinstance(table, dict):
-        raise argparse.ArgumentTypeError(f"a JSON table in braces, not {text!r}")
-    return table
-
-
-METHOD_FLAGS = {
+METHOD_FLAGS: dict[str, tuple[type, str]] = {
     "learning_rate": (float, "local learning rate (gamma)"),
     "momentum": (float, "momentum coefficient (beta)"),
     "local_steps": (int, "local steps in a round (S)"),
@@ -56,29 +25,25 @@ METHOD_FLAGS = {
     "warmup_epochs": (float, "linear warm-up"),
     "global_rate": (str, "eta: delay-adaptive or constant"),
 }
-RUN_FLAGS = {
-    "workers": (int, "number of workers (K)"),
-    "epochs": (float, "passes over the data, all workers together"),
-    "cluster": (str, "homogeneous, heterogeneous, heterogeneous:4, slow-worker:10, or a TOML file"),
-    "engine": (str, "what runs the workers: simulated (virtual time), processes (for real, here), ray (on a cluster)"),
-    "device": (str, "where the models are: cpu, cuda"),
-    "devices": (_names, "processes: where each worker's model is, as in cuda:0,cuda:1,cpu; around again"),
-    "threads": (int, "processes, ray: threads of arithmetic a worker (default: cores / workers; on Ray its CPUs)"),
-    "pace": (_numbers, "processes, ray: how many times slower each worker is to be, as in 1,1,2,4"),
-    "resources": (_amounts, "ray: what each worker needs, as in GPU=1,CPU=4 (default: CPU=1)"),
-    "labels": (_pairs, "ray: labels of the machines to place workers on, as in zone=eu"),
-    "batch_size": (int, "in place of the task's own"),
-    "samples": (int, "use only this many training samples"),
-    "held_out": (float, "test on this share of the training samples: for choosing settings"),
-    "compile": (str, "torch.compile: auto (where it pays for itself), on, off"),
-    "evaluate_every": (float, "epochs between evaluations"),
-    "checkpoint_seconds": (float, "seconds between checkpoints"),
-}
+"""The usual hyperparameters of methods; `--set` takes the others."""
 
-RAY_FLAGS = {
-    "address": (str, "ray: host:port of a running cluster, or auto (default: RAY_ADDRESS, else a private one)"),
-    "runtime_env": (_json, "ray: Ray's runtime_env for the workers, a JSON file or JSON in braces"),
+OTHER_WORDS = {
+    "--lr": "--learning-rate",
+    "--gamma": "--learning-rate",
+    "--beta": "--momentum",
+    "--steps": "--local-steps",
+    "--wd": "--weight-decay",
+    "--batch": "--batch-size",
+    "--bs": "--batch-size",
+    "--gpu": "--device",
+    "--gpus": "--devices",
+    "--nproc": "--workers",
+    "--num-workers": "--workers",
+    "--output": "--out",
+    "--output-dir": "--out",
+    "--eta": "--global-rate",
 }
+"""Flags of other programs, and symbols of the paper, that are too far from ours for a comparison of letters."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,10 +54,11 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)
-        unknown = [word for word in rest if word.startswith("--")]
-        if unknown:
+        for word in (word.partition("=")[0] for word in rest if word.startswith("--")):
             flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            raise unknown_name(f"flag of `{self.prog}`", unknown[0].partition("=")[0], flags)
+            meant = OTHER_WORDS.get(word.lower())
+            meant = meant if meant in flags else nearest(word, flags)
+            self.error(f"unknown flag {word!r}" + (f": did you mean {meant!r}?" if meant else ""))
         return options, rest
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -100,14 +66,86 @@ class Parser(argparse.ArgumentParser):
             raise unknown_name("command", value, action.choices)
 
 
-def add_flags(command: Parser, flags: dict[str, tuple[Any, str]]) -> None:
-    """One flag for each name."""
-    for name, (kind, text) in flags.items():
-        command.add_argument("--" + name.replace("_", "-"), dest=name, type=kind, help=text)
+def add_settings(command: Parser, skip: Collection[str] = ()) -> None:
+    """One flag for each setting of a run, each usual hyperparameter and each option of Ray, and `--set`."""
+    hints = hints_of(RunConfig, {"Method": str, "Cluster": str})
+    for name, text, has_flag in helps(RunConfig):
+        if has_flag and name not in skip:
+            default = getattr(RunConfig, name, None)  # dataclasses leave defaults in the class
+            shown = f"{default:g}" if isinstance(default, float) else default
+            _add(command, name, hints[name], text if default is None else f"{text} (default: {shown})")
+    for name, (kind, text) in METHOD_FLAGS.items():
+        _add(command, name, kind, text)
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any hyperparameter of the method by its name; may be given several times",
+    )
+    add_ray(command)
+
+
+def add_ray(command: Parser) -> None:
+    """Which Ray cluster; not part of a run's config."""
+    text = "ray: host:port of a running cluster, or auto (default: RAY_ADDRESS, else a private one)"
+    command.add_argument("--address", help=text)
+    text = "ray: Ray's runtime_env for the workers, a JSON file or JSON in braces"
+    command.add_argument("--runtime-env", type=_json, help=text)
 
 
 def add_common(command: Parser) -> None:
     """What every command that trains has."""
-    command.add_argument("--jobs", type=int, help="processes that compute rounds (default: one a core)")
+    command.add_argument("--jobs", type=int, help="processes that compute rounds (default: one per core)")
     command.add_argument("--quiet", action="store_true", help="no progress bar")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The flags among these that were given, by name."""
+    return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
+
+
+def name_list(text: str) -> list[str]:
+    """`--methods a,b` as names, each of them once."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    require(bool(names), "--methods names no method")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    require(not repeated, f"--methods names {', '.join(repeated)} more than once")
+    return names
+
+
+def assignments(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:
+    """`--set NAME=VALUE ...` as texts by name. `flags`: the hyperparameters that were given by a flag of their own."""
+    texts: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        require(bool(name and equals), f"--set takes NAME=VALUE, as in --set learning_rate=0.05, not {word!r}")
+        require(name not in texts and name not in flags, f"{name} is given twice: leave one out")
+        texts[name] = text.strip()
+    return texts
+
+
+def _add(command: Parser, name: str, hint: Hint, text: str) -> None:
+    command.add_argument("--" + name.replace("_", "-"), dest=name, type=_typed(hint), help=text)
+
+
+def _typed(hint: Hint) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            return from_text(text, hint)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None  # argparse says which flag it was
+
+    return read
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"a JSON file, or JSON in braces: {error}") from None
+    if not isinstance(table, dict):
+        raise argparse.ArgumentTypeError(f"a JSON table in braces, not {text!r}")
+    return table

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from orlomo.commands.flags import Commands, name_list
 from orlomo.errors import Interrupted, require
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """Add the command to the command line."""
     command = commands.add_parser("reproduce", help="run an experiment of the paper", allow_abbrev=False)
     command.add_argument("name", nargs="?", help="the experiment, or a TOML file; without it, they are listed")
@@ -25,7 +26,7 @@ def add(commands: Any) -> None:
     command.add_argument("--seeds", type=int, help="repetitions (default: the experiment's own)")
     command.add_argument("--tune", action="store_true", help="choose the learning rates on held-out training images")
     command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda")
-    command.add_argument("--jobs", type=int, help="runs at once (default: one a core)")
+    command.add_argument("--jobs", type=int, help="runs at once (default: one per core)")
     command.add_argument("--out", type=Path, help="the folder (default: runs/reproduce/NAME)")
     command.add_argument("--quiet", action="store_true", help="no progress")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -70,7 +71,6 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 
 
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
-    from orlomo.comparing import check_methods
     from orlomo.config import read
     from orlomo.engines.engine import job_count
     from orlomo.report.progress import warn
@@ -82,10 +82,9 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     from orlomo.tasks.registry import task
 
     chosen = experiment(options.name)
-    methods = tuple(name.strip() for name in options.methods.split(",")) if options.methods else None
-    check_methods(list(methods or ()))
+    methods = None if options.methods is None else tuple(name_list(options.methods))
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
-    jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run a GPU
+    jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run per GPU
     folder = _folder(options)
     shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": warn}
     with CellProgress(options.quiet) as progress:

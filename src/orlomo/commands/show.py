@@ -1,32 +1,54 @@
-"""The commands that show runs: `orlomo report`, `orlomo watch` and `orlomo export`."""
+"""The commands that show: `orlomo report`, `watch` and `export` of runs, `trace`, `methods` and `tasks`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
+from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """Their flags."""
-    report = commands.add_parser("report", help="write one HTML page about runs, to be opened offline")
+    report = commands.add_parser(
+        "report", help="write one HTML page about runs, to be opened offline", allow_abbrev=False
+    )
     report.add_argument("folders", type=Path, nargs="+", metavar="RUN")
     report.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     report.add_argument("--figures", type=Path, help="write the charts here too, as PNG and SVG")
     report.set_defaults(call=_report)
-    export = commands.add_parser("export", help="a run's tables in another format")
+    export = commands.add_parser("export", help="a run's tables in another format", allow_abbrev=False)
     export.add_argument("folder", type=Path, metavar="RUN")
     export.add_argument("--format", required=True, help="csv, parquet or tensorboard")
     export.add_argument("-o", "--out", type=Path, help="the folder (default: RUN/FORMAT)")
     export.set_defaults(call=_export)
-    watch = commands.add_parser("watch", help="follow a run in a browser on this machine")
+    watch = commands.add_parser("watch", help="follow a run in a browser on this machine", allow_abbrev=False)
     watch.add_argument("folder", type=Path, metavar="RUN")
     watch.add_argument("--port", type=int, default=0, help="default: a free one")
     watch.set_defaults(call=_watch)
+    _add_trace(commands)
+    for name, call, text in (("methods", _methods, "list the methods"), ("tasks", _tasks, "list the built-in tasks")):
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.add_argument("--json", action="store_true", help="print the list as JSON")
+        command.set_defaults(call=call)
+
+
+def _add_trace(commands: Commands) -> None:
+    command = commands.add_parser("trace", help="make a schedule alone, without a task, as CSV", allow_abbrev=False)
+    command.add_argument("--method", default="orlomo")
+    command.add_argument("--workers", type=int, default=16)
+    command.add_argument("--iterations", type=int, default=1000)
+    command.add_argument("--local-steps", type=int)
+    command.add_argument("--cluster", default="homogeneous")
+    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--parameters", type=int, default=0, help="the model's size, where bytes cost time")
+    command.add_argument("--out", type=Path, help="the CSV file (default: only the summary)")
+    command.add_argument("--json", action="store_true")
+    command.set_defaults(call=_trace)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -70,4 +92,73 @@ def _watch(options: argparse.Namespace) -> int:
             server.serve_forever()
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
+    return 0
+
+
+def _trace(options: argparse.Namespace) -> int:
+    import numpy as np
+
+    from orlomo import config
+    from orlomo.clusters.schedule import COLUMNS, KINDS, trace
+    from orlomo.methods.registry import method
+    from orlomo.records.tables import TableWriter
+
+    settings = {} if options.local_steps is None else {"local_steps": options.local_steps}
+    events = trace(
+        method(options.method, **settings),
+        workers=options.workers,
+        iterations=options.iterations,
+        cluster=config.make_cluster(options.cluster, "--cluster"),
+        seed=options.seed,
+        parameters=options.parameters,
+    )
+    if options.out is not None:
+        writer = TableWriter(options.out, COLUMNS)
+        names = list(COLUMNS)
+        for number, values in enumerate(zip(*(events[name].tolist() for name in names), strict=True)):
+            writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
+            if number % 10_000 == 0:
+                writer.flush()
+        writer.close()
+    delays = events["delay"][events.reports]
+    facts = {
+        "events": len(events),
+        "virtual_seconds": float(events["finish"][-1]),
+        "mean_delay": float(np.mean(delays)),
+        "max_delay": int(np.max(delays)),
+    }
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        print("  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items()))
+    return 0
+
+
+def _methods(options: argparse.Namespace) -> int:
+    from orlomo.methods.registry import METHODS
+
+    return _list({name: (kind.summary, kind.paper) for name, kind in METHODS.items()}, options.json, "paper")
+
+
+def _tasks(options: argparse.Namespace) -> int:
+    from orlomo.tasks.registry import TASKS, maker
+
+    facts = {}
+    for name in TASKS:
+        try:
+            task = maker(name)()
+            size = f"{task.size} samples, batch {task.batch_size}, {task.initial_params(0).numel()} parameters"
+        except ConfigError as error:
+            size = str(error)
+        facts[name] = ((maker(name).__doc__ or "").strip().splitlines()[0], size)
+    return _list(facts, options.json, "size")
+
+
+def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> int:
+    if as_json:
+        print(json.dumps([{"name": n, "summary": one, second: two} for n, (one, two) in entries.items()]))
+        return 0
+    width = max(map(len, entries))
+    for name, (one, two) in entries.items():
+        print(f"{name:<{width}}  {one}\n{'':<{width}}  {two}")
     return 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
+from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, require, unknown_name
 
 ACTIONS = ("list", "add", "remove")
 
 
-def add(commands: Any) -> None:
+def add(commands: Commands) -> None:
     """Add the command to the parser's."""
     command = commands.add_parser("workers", help="list, add or remove workers of a running run", allow_abbrev=False)
     command.add_argument("folder", type=Path)

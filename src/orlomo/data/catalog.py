@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orlomo.data.class_folders import ClassFolders
-from orlomo.data.idx import Idx, IdxFile
-from orlomo.data.pickles import Pickles
-from orlomo.data.row_files import RowFiles
-from orlomo.data.sheets import Sheets
+from orlomo.data.binary_forms import Idx, IdxFile, Pickles, RowFiles
+from orlomo.data.picture_forms import ClassFolders, Sheets
 from orlomo.data.spec import DataSet, Part, Remote
 
 CIFAR10 = DataSet(

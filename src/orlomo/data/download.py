@@ -21,7 +21,7 @@ from typing import Any
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import Remote, wrong_checksum
 from orlomo.errors import ConfigError
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_text_atomically
 
 TIMEOUT_SECONDS = 30.0
 """The longest silence of a server."""
@@ -152,7 +152,7 @@ class _Transfer:
         etag = headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None  # a weak one may not be used with If-Range
         text = json.dumps({"url": self.remote.url, "version": strong or headers.get("Last-Modified")})
-        write_atomically(self.note, lambda path: write_text(path, text))
+        write_text_atomically(self.note, text)
 
     def _failed(self, reason: str, length: int) -> DownloadFailed:
         if not length:

@@ -14,12 +14,7 @@ from typing import Any
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import SPLITS, Bundle, DataSet, Form, wrong_checksum
 from orlomo.errors import ConfigError, require
-from orlomo.records.checkpoint import write_atomically, write_text
-
-try:
-    import fcntl
-except ImportError:  # no such locks on this system
-    fcntl = None  # type: ignore[assignment]
+from orlomo.files import lock, remove_temporary_files, write_atomically, write_text_atomically
 
 MANIFEST = "stored.json"
 HASH_BYTES = 2**22
@@ -159,7 +154,7 @@ def write(
     stored = Stored(dataset, folder, counts, max(labels) + 1, digests, source or bundle.where())
     told = {name: value for name, value in stored.to_json().items() if name != "folder"}
     text = json.dumps({**told, "sha256": digests}, indent=1)
-    write_atomically(folder / MANIFEST, lambda path: write_text(path, text))
+    write_text_atomically(folder / MANIFEST, text)
     return stored
 
 
@@ -169,17 +164,11 @@ def locked(dataset: DataSet, root: Path) -> Iterator[None]:
     folder = root / dataset.name
     existed = folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    if existed and not os.access(folder, os.W_OK):  # nobody can write here, so nobody need be kept from it
+    if existed and not os.access(folder, os.W_OK):  # nothing can be written here: no lock is needed
         yield
         return
-    with (folder / ".lock").open("wb") as file:
-        if fcntl is not None:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(f"{folder} is being written by another process: wait for it, or stop it") from None
-        for path in folder.glob(".*.tmp"):
-            path.unlink(missing_ok=True)
+    with lock(folder):
+        remove_temporary_files(folder)
         try:
             yield
         finally:

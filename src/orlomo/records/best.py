@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from orlomo.errors import ConfigError, RunFolderError, require
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_atomically, write_text_atomically
 
 BEST, NEXT, READABLE = "best.safetensors", ".best-next.safetensors", "best.json"
 
@@ -75,7 +75,7 @@ def put_in_place(folder: Path) -> None:
     if best is None:
         return
     row = {name: None if value != value else value for name, value in best.metrics.items()}  # JSON has no NaN
-    write_atomically(folder / READABLE, lambda path: write_text(path, json.dumps(row, indent=1) + "\n"))
+    write_text_atomically(folder / READABLE, json.dumps(row, indent=1) + "\n")
     os.replace(best.path, folder / BEST)  # last: killed before it, `settle` does both again
 
 

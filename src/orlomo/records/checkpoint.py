@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from orlomo.errors import RunFolderError
+from orlomo.files import remove_temporary_files, write_atomically, write_text_atomically
 
 KEEP = 3
 """Checkpoints that are kept, the newest ones."""
@@ -34,27 +34,6 @@ class Checkpoint:
     values: dict[str, Any]
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a temporary file, then put it in place: readers see the old file or the new, never half."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        write(temporary)
-        temporary.chmod(mode)  # safetensors makes files that only their owner can read
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint and drop those beyond the last few."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -63,9 +42,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
     body = {"position": checkpoint.position, "tensors_sha256": _sha256(tensors), "values": checkpoint.values}
     text = json.dumps({"sha256": _seal(body), **body}, indent=1)
-    write_atomically(folder / f"{stem}.json", lambda path: write_text(path, text))
-    for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+    write_text_atomically(folder / f"{stem}.json", text)
+    remove_temporary_files(folder)
     for old in positions(folder)[:-KEEP]:
         (folder / f"{old:09d}.json").unlink(missing_ok=True)
         (folder / f"{old:09d}.safetensors").unlink(missing_ok=True)
@@ -122,10 +100,6 @@ def _read(path: Path) -> dict[str, Any]:
     if content.pop("sha256") != _seal(content):
         raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
     return content
-
-
-def write_text(path: Path, text: str) -> None:
-    path.write_text(text, "utf-8")
 
 
 def _seal(content: dict[str, Any]) -> str:

@@ -15,31 +15,26 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import os
-import re
 import shlex
-import struct
-import sys
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from orlomo import config as configuration
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
+from orlomo.files import is_being_written, lock, write_text_atomically, writing_to
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.best import Best
-from orlomo.records.checkpoint import Checkpoint, write_atomically
+from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.tables import (
     EVENTS,
     Columns,
@@ -52,11 +47,6 @@ from orlomo.records.tables import (
     read_table,
 )
 
-try:
-    import fcntl
-except ImportError:  # no such locks on this system
-    fcntl = None  # type: ignore[assignment]
-
 MEASURED = "metrics.json"
 DISK_RETRY_SECONDS = 10.0
 """Until what a full disk did not take is tried again."""
@@ -65,17 +55,16 @@ CHECKPOINT_SHARE = 0.05
 """Largest share of the time that checkpoints may take."""
 
 
-_ours: weakref.WeakValueDictionary[str, IO[bytes]] = weakref.WeakValueDictionary()
-"""The locks that this process holds, by folder."""
-
-LINUX = sys.platform == "linux"
-
-FLOCK = struct.Struct("hhqqi")
-"""Linux's struct flock."""
-
-
 class Run:
-    """A run, finished or not, read from its folder."""
+    """A run, finished or not, read from its folder.
+
+    `params`, `events` and `metrics` are what was learnt, who reported when, and the evaluations.
+
+    >>> import orlomo
+    >>> run = orlomo.train("quadratic", workers=2, epochs=0.5, jobs=1, out=getfixture("tmp_path") / "run")
+    >>> run.finished, run.state, run.config.method.name, len(run.params)
+    (True, 'finished', 'orlomo', 32)
+    """
 
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
         self.folder = Path(folder)
@@ -254,10 +243,11 @@ class RunRecorder:
         """`full_disk`: told when rows cannot be written; they are kept and tried again. None: that is an error."""
         self.folder = folder
         self._full_disk = full_disk
+        self._command = resume_command(folder) if full_disk is None else ""
         self._lock = lock(folder)
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
         columns = metrics_schema(read_measured(folder))
-        with writing_to(folder):
+        with writing_to(folder, resume_command(folder)):
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
@@ -279,7 +269,7 @@ class RunRecorder:
     def _flush(self) -> None:
         self._next_flush = time.monotonic() + 1.0
         try:
-            with writing_to(self.folder, self._full_disk is not None):
+            with writing_to(self.folder, self._command):
                 self._events.flush()
                 self._metrics.flush()
         except RunFolderError as error:
@@ -297,7 +287,7 @@ class RunRecorder:
         """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
         begin = time.monotonic()
         self._next_checkpoint = begin + DISK_RETRY_SECONDS  # if this one fails
-        with writing_to(self.folder, self._full_disk is not None):
+        with writing_to(self.folder, self._command):
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
@@ -307,12 +297,12 @@ class RunRecorder:
 
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
-        with writing_to(self.folder, self._full_disk is not None):
+        with writing_to(self.folder, self._command):
             best_model.save_state(self.folder / "model.safetensors", state)
 
     def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
         """Write the state dict of the best model so far, which is the run's once a checkpoint is written."""
-        with writing_to(self.folder, self._full_disk is not None):
+        with writing_to(self.folder, self._command):
             best_model.write_next(self.folder, state, metrics)
 
     def close(self) -> None:
@@ -333,8 +323,8 @@ def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColu
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
-        write_atomically(folder / MEASURED, lambda path: checkpoints.write_text(path, description + "\n"))
-        write_atomically(folder / "config.toml", lambda path: checkpoints.write_text(path, text))
+        write_text_atomically(folder / MEASURED, description + "\n")
+        write_text_atomically(folder / "config.toml", text)
 
 
 def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
@@ -348,21 +338,6 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
-@contextlib.contextmanager
-def writing_to(folder: Path, goes_on: bool = False) -> Iterator[None]:
-    """Turn what a disk says when it will not take a file into an error of ours, which ends the run or `goes_on`."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        reason = str(error)
-        number = re.search(r"os error (\d+)", reason)  # safetensors puts the system's number into a sentence
-        if number or isinstance(error, OSError):
-            reason = os.strerror(int(number[1]) if number else error.errno or 0)  # type: ignore[union-attr]
-        if (folder / "config.toml").exists() and not goes_on:
-            reason += f"; {'free some space and ' if 'space' in reason else ''}`{resume_command(folder)}`"
-        raise RunFolderError(f"cannot write to {folder}: {reason}") from None
-
-
 def resume_command(folder: Path) -> str:
     """What to type to go on with a run."""
     return f"orlomo resume {shlex.quote(str(folder))}"
@@ -371,36 +346,3 @@ def resume_command(folder: Path) -> str:
 def config_sha256(folder: Path) -> str:
     """The checksum of a run's config.toml."""
     return hashlib.sha256((folder / "config.toml").read_bytes()).hexdigest()
-
-
-def lock(folder: Path) -> IO[bytes]:
-    """Keep other processes from writing to this run; closing the file, or dying, lets them."""
-    with writing_to(folder):
-        file = (folder / ".lock").open("wb")
-    if fcntl is not None:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, not inherited by the jobs
-        except OSError:
-            file.close()
-            raise RunFolderError(f"{folder} is being written by another process: wait for it, or stop it") from None
-    _ours[str(folder.resolve())] = file
-    return file
-
-
-def is_being_written(folder: Path) -> bool:
-    """Whether a process holds the run. On Linux this only asks: nothing is written, nobody kept from taking it."""
-    own = _ours.get(str(folder.resolve()))
-    if own is not None and not own.closed:
-        return True  # and to open and close the file again would let the lock go
-    try:
-        with (folder / ".lock").open("rb" if LINUX else "r+b") as file:
-            if LINUX:
-                answer = fcntl.fcntl(file, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-                return bool(FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
-            elif fcntl is not None:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # elsewhere one must try
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no such file, or no right to it
-        return False
-    return False

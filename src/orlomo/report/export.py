@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
-from orlomo.records.checkpoint import write_atomically
+from orlomo.files import write_bytes_atomically
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns
 
@@ -39,7 +38,7 @@ def _csv(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
     for name in tables:
         content = (run.folder / f"{name}.csv").read_bytes().rpartition(b"\n")
         path = place / f"{name}.csv"
-        write_atomically(path, functools.partial(Path.write_bytes, data=content[0] + content[1]))
+        write_bytes_atomically(path, content[0] + content[1])
         paths.append(path)
     return paths
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from orlomo import __version__, config
 from orlomo.errors import OrlomoError, RunFolderError, require
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
 from orlomo.report.charts import drawn
 from orlomo.report.figures import COLOURS, OTHER, STATE_COLOURS, STATE_HEIGHTS
@@ -34,7 +34,7 @@ def write_report(folders: Sequence[Path], path: Path) -> dict[str, Any]:
     require(not path.is_dir(), f"{path} is a folder: give the page a file's name with -o")
     content = page_content(runs, notes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda temporary: write_text(temporary, page_of(content)))
+    write_text_atomically(path, page_of(content))
     return content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -205,10 +205,21 @@ def terminal_table(table: list[Row], title: str, kind: str = "virtual") -> Table
 
 def markdown_table(table: list[Row]) -> str:
     """The table for a document."""
-    names, shown = headings(table), shown_metrics(table)
-    lines = ["| " + " | ".join(names) + " |", "|---|" + "---:|" * (len(names) - 1)]
-    lines += ["| " + " | ".join(cells(row, shown)) + " |" for row in table]
-    return "\n".join(lines) + "\n"
+    shown = shown_metrics(table)
+    return markdown(headings(table), [cells(row, shown) for row in table], words=("method",))
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
+    """A table in Markdown; the columns named in `words` stand to the left, those of numbers to the right.
+
+    >>> print(markdown(["method", "loss"], [["orlomo", "0.1"]], words=["method"]), end="")
+    | method | loss |
+    |---|---:|
+    | orlomo | 0.1 |
+    """
+    rule = "|" + "".join("---|" if heading in words else "---:|" for heading in headings)
+    drawn = ["| " + " | ".join(row) + " |" for row in (headings, *rows)]
+    return "\n".join([drawn[0], rule, *drawn[1:]]) + "\n"
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:

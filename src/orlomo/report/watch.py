@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.errors import OrlomoError
-from orlomo.records.run import Run, is_being_written
+from orlomo.files import is_being_written
+from orlomo.records.run import Run
 from orlomo.report.page import page_content, page_of
 
 LOOPBACK = "127.0.0.1"

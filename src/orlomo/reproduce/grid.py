@@ -8,17 +8,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orlomo.errors import ConfigError, require
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.run import Run
+from orlomo.report.figures import draw_means, figure_files, new_figure
 from orlomo.report.summary import columns_of, without_nan, write_rows
-from orlomo.reproduce.caption import caption
-from orlomo.reproduce.curves import curves
-from orlomo.reproduce.experiment import Experiment, choose_rows
+from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, choose_rows
 from orlomo.reproduce.plan import Cell, Scale, cells
 from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
-from orlomo.reproduce.table import Line, lines, markdown
+from orlomo.reproduce.table import Line, caption, lines, results_table
 from orlomo.reproduce.tuning import tuned
 from orlomo.tasks.registry import task
 from orlomo.tasks.task import Task
@@ -72,12 +73,12 @@ def write(
     """The files of a finished experiment; a part of it has its own, beside those of the whole."""
     table = lines(results)
     seeds = max(cell.seed for cell in results) + 1
-    text = f"# {experiment.title}\n\n{markdown(table)}\n{caption(experiment, scale, needed, table, seeds)}"
+    text = f"# {experiment.title}\n\n{results_table(table)}\n{caption(experiment, scale, needed, table, seeds)}"
     result = Reproduction(table, text, folder, [])
     stem = f"table-{scale.chosen}" if scale.chosen else "table"
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
     for name, content in contents.items():
-        write_atomically(folder / name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
+        write_text_atomically(folder / name, content)
     write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, [columns_of(line) for line in table]))
     result.files.extend(folder / f"{stem}.{ending}" for ending in ("md", "csv", "json"))
     part = f"-{scale.part_of_a_row}" if scale.part_of_a_row else ""
@@ -88,3 +89,36 @@ def write(
                 runs.setdefault(cell.method, []).append(run)
         result.files.extend(curves(runs, row.title, folder / f"curves-{row.name}{part}"))
     return result
+
+
+AGAINST = {"seconds": "virtual time", "epoch": "epochs (equal numbers of gradients)"}
+
+WARM_UP = 0.15
+"""Share of a run in which accuracy rises so fast that showing it would flatten the rest."""
+
+
+def curves(runs: dict[str, list[Run]], title: str, path: Path) -> list[Path]:
+    """Draw the four panels; `path` without an ending. Writes PNG and SVG."""
+    first = next((run for group in runs.values() for run in group), None)
+    if first is None:
+        return []
+    measured = {one.column: one for one in first.measured}
+    panels = [(measured[column], against) for column in (ACCURACY, LOSS) for against in AGAINST]
+    figure, axes = new_figure(2, 2, (10, 6.4))
+    for panel, (one, against) in zip(axes.flat, panels, strict=True):
+        draw_means(panel, runs, one, against)
+        panel.set(xlabel=AGAINST[against], ylabel=one.label + one.unit)
+        if one.log:
+            panel.set_yscale("log")
+        else:
+            panel.set_ylim(bottom=_floor(runs))
+    axes.flat[0].legend(frameon=False)
+    figure.suptitle(title)
+    return figure_files(figure, path)
+
+
+def _floor(runs: dict[str, list[Run]]) -> float:
+    """The lowest accuracy, in percent, after the warm-up."""
+    tables = [run.metric_columns for group in runs.values() for run in group]
+    kept = np.concatenate([100 * table[ACCURACY][int(WARM_UP * len(table["epoch"])) + 1 :] for table in tables])
+    return max(0.0, float(kept.min()) - 1) if len(kept) and np.isfinite(kept).all() else 0.0

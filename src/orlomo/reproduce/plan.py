@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from orlomo.comparing import settings_for
+from orlomo.comparing import label, settings_for
 from orlomo.config import RunConfig, from_table
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.methods.registry import METHODS
+from orlomo.methods.registry import method_class
 from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
 
@@ -85,8 +85,7 @@ def cells(experiment: Experiment, scale: Scale, tasks: dict[str, Task], folder: 
     for method in methods:
         if method not in experiment.learning_rates:
             raise unknown_name(f"method of {experiment.name}", method, experiment.methods)
-        if method not in METHODS:
-            raise unknown_name("method", method, METHODS)
+        method_class(method)  # an unknown name is an error
     seeds = experiment.seeds if scale.seeds is None else scale.seeds
     require(seeds >= 1, f"--seeds must be at least 1, not {seeds}")
     return [
@@ -112,7 +111,7 @@ def _cell(
     config = run_config(experiment, row, method, recipe, rate, seed, device)
     if size < task.size:
         config = dataclasses.replace(config, samples=size)
-    place = folder / row.name / f"{method}-lr{rate:g}-seed{seed}"
+    place = folder / row.name / f"{label(method)}-lr{rate:g}-seed{seed}"
     return Cell(row, method, seed, config, place, math.ceil(recipe.epochs * size / recipe.batch_size))
 
 

@@ -17,7 +17,7 @@ from orlomo.config import same_run, write
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
 from orlomo.report.tally import SHOWN
 from orlomo.reproduce.experiment import ACCURACY
@@ -230,4 +230,4 @@ def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: li
 
 def _note(cell: Cell, text: str) -> None:
     cell.folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(cell.folder / DIVERGED, lambda path: write_text(path, f"{text}\n\n{write(cell.config)}"))
+    write_text_atomically(cell.folder / DIVERGED, f"{text}\n\n{write(cell.config)}")

@@ -25,6 +25,7 @@ import torch
 
 from orlomo.errors import require
 from orlomo.methods.papers.orlomo import OrLoMo
+from orlomo.report.summary import markdown
 from orlomo.reproduce.theorem_run import (
     LAWS,
     Case,
@@ -141,19 +142,31 @@ def usual_rates(case: Case, facts: Facts) -> dict[str, float]:
     return {"largest": largest, "remark's": remark, "half": largest / 2, "tenth": largest / 10}
 
 
-def markdown(rows: Sequence[TheoremRow]) -> str:
+HEADINGS = [
+    "K",
+    "S",
+    "T",
+    "beta",
+    "delays",
+    "largest delay",
+    "gamma",
+    "measured",
+    "bound",
+    "descent",
+    "noise",
+    "drift",
+    "ratio",
+]
+
+
+def theorem_table(rows: Sequence[TheoremRow]) -> str:
     """The rows as a table."""
-    lines = [
-        "| K | S | T | beta | delays | largest delay | gamma | measured | bound | descent | noise | drift | ratio |",
-        "|---:|---:|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [_line(row) for row in rows]
-    return "\n".join(lines) + "\n"
+    return markdown(HEADINGS, map(_cells, rows), words=("delays", "gamma"))
 
 
-def _line(row: TheoremRow) -> str:
+def _cells(row: TheoremRow) -> tuple[str, ...]:
     law = row.law if row.covered else f"{row.law} (beyond the theorem)"
-    cells = (
+    return (
         f"{row.workers}",
         f"{row.local_steps}",
         f"{row.iterations:,}",
@@ -168,7 +181,6 @@ def _line(row: TheoremRow) -> str:
         f"{row.drift_term:.4f}",
         f"{row.ratio:.3f}",
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def _rates(case: Case) -> Mapping[str, float]:

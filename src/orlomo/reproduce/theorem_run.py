@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from orlomo.clusters.cluster import Cluster, Fault, Speed, cluster
-from orlomo.clusters.schedule import DEPARTURES, REPORT, Schedule
-from orlomo.clusters.tracing import trace
+from orlomo.clusters.schedule import DEPARTURES, REPORT, Schedule, trace
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.methods.worker import WorkerRule

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import tomli_w
 
+from orlomo.comparing import label
 from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.records.checkpoint import write_atomically, write_text
+from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
 from orlomo.reproduce.experiment import ACCURACY, Experiment
 from orlomo.reproduce.plan import Cell, run_config
@@ -43,7 +44,7 @@ def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, f
         for rate in experiment.grid[method]:
             config = run_config(experiment, row, method, recipe, rate, 0, device)
             config = dataclasses.replace(config, held_out=tuning.held_out, evaluate_every=float(tuning.epochs))
-            place = folder / "tuning" / row.name / f"{method}-lr{rate:g}"
+            place = folder / "tuning" / row.name / f"{label(method)}-lr{rate:g}"
             cells.append(Cell(row, method, 0, config, place, steps))
     return cells
 
@@ -77,7 +78,7 @@ def tune(
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
     text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": {**known.get("held_out_accuracy", {}), **tried}})
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILE, lambda path: write_text(path, text))
+    write_text_atomically(folder / FILE, text)
     return folder / FILE
 
 

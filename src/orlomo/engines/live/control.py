@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.errors import OrlomoError, RunFolderError
-from orlomo.records.checkpoint import write_atomically, write_text
-from orlomo.records.run import is_being_written
+from orlomo.files import is_being_written, write_text_atomically
 
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 30.0
@@ -89,5 +88,4 @@ def ask(folder: Path, request: Request) -> Any:
 
 
 def _write(path: Path, content: Any) -> None:
-    text = json.dumps(content)
-    write_atomically(path, lambda temporary: write_text(temporary, text))
+    write_text_atomically(path, json.dumps(content))

@@ -43,6 +43,9 @@ class RayOptions:
     Args:
         address: `host:port` of a running cluster, or `auto`; None: RAY_ADDRESS, else a private cluster on this machine.
         runtime_env: Ray's `runtime_env`, passed through: packages, modules and environment variables for the workers.
+
+    >>> RayOptions(address="10.0.0.5:6379", runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}}).address
+    '10.0.0.5:6379'
     """
 
     address: str | None = None

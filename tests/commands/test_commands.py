@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 import faulty
+import orlomo
 from orlomo.commands.main import main
+from orlomo.methods.registry import METHODS
 from orlomo.tasks.registry import TASKS
-from small import call_cli, run_cli, started, wait_for
+from small import call_cli, command_parsers, run_cli, started, wait_for
 
 TRAIN = ("train", "quadratic", "--method", "orlomo", "--workers", 4, "--local-steps", 2, "--cluster", "heterogeneous")
 
@@ -89,8 +91,19 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
         (["train", "digts"], "did you mean 'digits'"),
         (["train", "digits", "--method", "orlmo"], "did you mean 'orlomo'"),
         (["train", "digits", "--worker", "4"], "did you mean '--workers'"),
+        (["train", "digits", "--lr", "0.1"], "unknown flag '--lr': did you mean '--learning-rate'?"),
+        (["report", "--folder", "x", "y"], "unknown flag '--folder' (see `orlomo report --help`)"),
+        (["train", "digits", "--set", "learning_rat=1"], "did you mean 'learning_rate'"),
+        (["train", "digits", "--set", "local_steps=some"], "--set local_steps must be a whole number, not 'some'"),
+        (["train", "digits", "--set", "momentum"], "--set takes NAME=VALUE"),
+        (["train", "digits", "--set", "momentum=0.1", "--momentum", "0.2"], "momentum is given twice"),
+        (["compare", "digits", "--methods", "asgd,orlomo", "--set", "moment=1"], "did you mean 'momentum'"),
+        (["compare", "digits", "--methods", ", "], "--methods names no method"),
+        (["train", "digits", "--method", "nowhere.py:Mine"], "nowhere.py"),
+        (["new", "methd", "mine"], "did you mean 'method'"),
+        (["new", "task", "my.task"], "is no name for a Python file"),
         (["trian", "digits"], "did you mean 'train'"),
-        (["train", "digits", "--workers", "four"], "invalid int value: 'four'"),
+        (["train", "digits", "--workers", "four"], "argument --workers: must be a whole number, not 'four'"),
         (["train", "digits", "--workers", "0"], "workers must be at least 1"),
         (["train", "digits", "--momentum", "1.5"], "momentum must be"),
         (["train", "digits", "--method", "al-sgd", "--momentum", "0.9"], "setting of al-sgd 'momentum'"),
@@ -139,7 +152,8 @@ def test_lists_for_people_and_programs(
     assert "AAAI 2026" in text
     assert main(["methods", "--json"]) == 0
     names = [row["name"] for row in json.loads(capsys.readouterr().out)]
-    assert names == ["orlomo", "al-sgd", "local-ormo-da", "prsgdm", "ormo-da", "asgd", "local-sgd", "msgd"]
+    assert names == list(METHODS)
+    assert {"orlomo", "prsgdm", "fedbuff"} < set(names)
     assert main(["tasks", "--json"]) == 0
     sizes = {row["name"]: row["size"] for row in json.loads(capsys.readouterr().out)}
     assert sizes["digits"] == "1437 samples, batch 16, 4810 parameters"
@@ -194,11 +208,50 @@ def test_after_kill_9_no_process_is_left(tmp_path: Path) -> None:
     assert after <= before
 
 
-def test_the_import_is_light(tmp_path: Path) -> None:
-    """`orlomo --help` and tab completion do not wait for torch."""
-    code = "import sys; from orlomo.commands.main import parser; parser(); print({'torch', 'numpy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def test_any_hyperparameter_by_its_name(tmp_path: Path) -> None:
+    words = ("quadratic", "--set", "momentum=0.5", "--set", "local-steps=2", "--set", "clip_norm=none")
+    done = call_cli("train", *words, "--epochs", 0.2, "--workers", 2, "--jobs", 1, "--out", "a", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert orlomo.load(tmp_path / "a").config.method == orlomo.OrLoMo(momentum=0.5, local_steps=2, clip_norm=None)
+    methods = ("compare", "quadratic", "--methods", "orlomo,al-sgd", "--set", "momentum=0.5", "--jobs", 1)
+    done = call_cli(*methods, "--epochs", 0.2, "--workers", 2, "--out", "c", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "orlomo: note: al-sgd has no momentum\n")
+    assert orlomo.load(tmp_path / "c" / "orlomo-seed0").config.method == orlomo.OrLoMo(momentum=0.5)
+
+
+LIGHT = """
+import sys
+from orlomo.commands.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:  # as --help ends
+    code = end.code
+assert not {"torch", "numpy"} & set(sys.modules), "torch or numpy was loaded"
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        *(([command, "--help"], 0) for command in command_parsers()),
+        (["methods"], 0),
+        (["trian"], 2),
+        (["train", "digits", "--worker", "3"], 2),
+        (["train", "digits", "--workers", "three"], 2),
+        (["new", "task", "mine"], 0),
+    ],
+)
+def test_answers_that_do_not_wait_for_torch(words: list[str], code: int, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT, *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+
+
+def test_python_dash_m(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "orlomo", "--version"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == f"orlomo {orlomo.__version__}\n"
 
 
 def test_compare_in_real_time(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from test_data_forms import obtain
 
+from orlomo.data.binary_forms import read_batch
 from orlomo.data.images import load_dataset
-from orlomo.data.pickles import read_batch
 from orlomo.errors import ConfigError
 
 

@@ -1,0 +1,47 @@
+"""`orlomo new method NAME` and `orlomo new task NAME`: a short commented file that runs as it is."""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+from pathlib import Path
+
+from orlomo.commands.flags import Commands
+from orlomo.errors import ConfigError, require, unknown_name
+
+KINDS = ("method", "task")
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def add(commands: Commands) -> None:
+    """Add the command to the parser's."""
+    command = commands.add_parser("new", help="write a file to start your own method or task from", allow_abbrev=False)
+    command.add_argument("kind", help="method or task")
+    command.add_argument("name", metavar="NAME", help="the file is NAME.py, in this folder")
+    command.set_defaults(call=call)
+
+
+def call(options: argparse.Namespace) -> int:
+    """Write the file, print the command that runs it."""
+    if options.kind not in KINDS:
+        raise unknown_name("kind of file", options.kind, KINDS)
+    path, command = write(options.kind, options.name, Path())
+    print(f"{path}: run it with\n{command}")
+    return 0
+
+
+def write(kind: str, name: str, folder: Path) -> tuple[Path, str]:
+    """Write `NAME.py` into a folder; the file, and the command that runs it. Nothing is overwritten."""
+    stem = name.removesuffix(".py").replace("-", "_")
+    good = stem.isidentifier() and not keyword.iskeyword(stem)
+    require(good, f"{name!r} is no name for a Python file: use letters, digits and _, as in my_{kind}")
+    path = folder / f"{stem}.py"
+    own = "".join(part.capitalize() for part in stem.split("_")) if kind == "method" else "task"
+    text = (TEMPLATES / f"{kind}.py.txt").read_text("utf-8").replace("MyMethod", own).replace(f"my_{kind}", stem)
+    try:
+        with path.open("x", encoding="utf-8") as file:  # "x": not over a file that is there
+            file.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already: choose another name") from None
+    command = f"orlomo train {path}:task" if kind == "task" else f"orlomo train digits --method {path}:{own}"
+    return path, command

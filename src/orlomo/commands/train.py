@@ -1,0 +1,233 @@
+"""The commands that train: `orlomo train`, `compare`, `resume` and `replay`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orlomo import config
+from orlomo.commands.flags import (
+    METHOD_FLAGS,
+    Commands,
+    add_common,
+    add_ray,
+    add_settings,
+    assignments,
+    given,
+    name_list,
+)
+from orlomo.config import RunConfig
+from orlomo.errors import ConfigError, Interrupted, require, unknown_name
+from orlomo.values import from_text, helps, hints_of
+
+if TYPE_CHECKING:
+    import orlomo
+    from orlomo.records.run import Run
+
+OWN = "FILE.py:NAME"
+
+
+def add(commands: Commands) -> None:
+    """Their flags."""
+    train = commands.add_parser("train", help="train a task with a method on a cluster", allow_abbrev=False)
+    train.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file with the whole config")
+    train.add_argument("--method", help=f"see `orlomo methods`, or your own: {OWN}")
+    add_settings(train)
+    train.add_argument("--out", type=Path, help="the run folder")
+    train.set_defaults(call=_train)
+    compare = commands.add_parser("compare", help="run several methods and show one table and plot", allow_abbrev=False)
+    compare.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file")
+    compare.add_argument("--methods", required=True, help=f"names, or {OWN}, with commas between")
+    compare.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
+    add_settings(compare, skip=("seed",))
+    compare.add_argument("--out", type=Path, help="the folder; finished runs in it are used again")
+    compare.set_defaults(call=_compare)
+    resume = commands.add_parser("resume", help="continue a run from its newest checkpoint", allow_abbrev=False)
+    resume.add_argument("folder", type=Path)
+    resume.add_argument("--workers", type=int, help="continue with so many (not in the simulator)")
+    add_ray(resume)
+    resume.set_defaults(call=_resume)
+    replay = commands.add_parser(
+        "replay", help="compute a run again from its trace and compare, bit for bit", allow_abbrev=False
+    )
+    replay.add_argument("folder", type=Path)
+    replay.set_defaults(call=_replay)
+    for command in (train, compare, resume):
+        command.add_argument(
+            "--tensorboard", action="store_true", help="write for TensorBoard too, into the run folder"
+        )
+    for command in (train, compare, resume, replay):
+        add_common(command)
+
+
+def _tables(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config's table (without the method) with the flags over it, and the method's as the TOML file has it."""
+    table: dict[str, Any] = {"task": options.task}
+    if options.task.endswith(".toml"):
+        table = config.read(Path(options.task))
+    method = table.pop("method", {})
+    method = dict(method) if isinstance(method, dict) else {"name": method}
+    return table | given(options, (name for name, _, has_flag in helps(RunConfig) if has_flag)), method
+
+
+def _typed(name: str, texts: dict[str, str]) -> dict[str, Any]:
+    """What `--set` gives, as the types of this method's hyperparameters; those that it does not have are left out."""
+    from orlomo.methods.registry import method_class
+
+    hints = hints_of(method_class(name))
+    values = {}
+    for key in texts.keys() & hints.keys():
+        try:
+            values[key] = from_text(texts[key], hints[key])
+        except ConfigError as error:
+            raise ConfigError(f"--set {key} {error}") from None
+    return values
+
+
+def _check_known(texts: dict[str, str], names: list[str]) -> None:
+    """Every name that `--set` gives must be a hyperparameter of one of these methods."""
+    from orlomo.methods.registry import method_class, settings_of
+
+    known = list(dict.fromkeys(key for name in names for key in settings_of(method_class(name))))
+    for key in texts:
+        if key not in known:
+            raise unknown_name(f"hyperparameter of {' and '.join(names)}", key, known)
+
+
+def _train(options: argparse.Namespace) -> int:
+    from orlomo.comparing import settings_for
+    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.training import start
+
+    table, method = _tables(options)
+    name = options.method or method.get("name", "orlomo")
+    flags = given(options, METHOD_FLAGS)
+    texts = assignments(options.set, flags)
+    _check_known(texts, [name])
+    # Another method than the file's: what it does not have goes, unless a flag asked for it.
+    kept = method if name == method.get("name") else settings_for(name, method)
+    made = config.from_table({**table, "method": {**kept, **flags, **_typed(name, texts), "name": name}}, options.task)
+    with TerminalProgress(options.quiet) as progress:
+        more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
+        run = start(made, options.out, callbacks=[progress], warn=warn, **more)
+    return _print_run(run, options.json)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from orlomo.comparing import compare, label, runs_to_do
+    from orlomo.report.progress import TerminalProgress, warn
+
+    names = name_list(options.methods)
+    require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
+    configs = {label(name): made for name, made in _configs(options, names).items()}
+    require(len(configs) == len(names), "--methods names two methods that would share a folder: rename one's file")
+    task = next(iter(configs.values()))[0].task
+    folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
+    try:
+        with TerminalProgress(options.quiet, runs=runs_to_do(configs, folder)) as progress:
+            more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
+            result = compare(configs, folder, callbacks=[progress], warn=warn, **more)
+    except Interrupted as stop:
+        name = signal.Signals(stop.signal_number).name
+        raise Interrupted(
+            f"stopped by {name}; saved. The same command continues from there", stop.signal_number
+        ) from None
+    if options.json:
+        print(json.dumps(result.to_json()))
+    else:
+        _print_comparison(result, next(iter(configs.values()))[0], options.seeds)
+    return 0
+
+
+def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[RunConfig]]:
+    """The configs of each method, one per seed."""
+    from orlomo.comparing import settings_for
+    from orlomo.methods.registry import method_class
+    from orlomo.methods.tables import FACTS
+
+    for name in names:
+        method_class(name)  # an unknown name is an error
+    table, method = _tables(options)
+    flags = given(options, METHOD_FLAGS)
+    method = {key: value for key, value in method.items() if key not in FACTS} | flags
+    texts = assignments(options.set, flags)
+    _check_known(texts, names)
+    configs = {}
+    for name in names:
+        settings = {**settings_for(name, method), **_typed(name, texts)}
+        own = {**table, "method": {"name": name, **settings}}
+        left_out = sorted((method.keys() | texts.keys()) - settings.keys())
+        if left_out:
+            print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
+        limit = method_class(name).max_workers
+        if limit is not None:
+            own["workers"] = limit
+            if "pace" in own:
+                own["pace"] = own["pace"][:limit]
+        configs[name] = [config.from_table({**own, "seed": seed}, options.task) for seed in range(options.seeds)]
+    return configs
+
+
+def _print_comparison(result: Any, first: RunConfig, seeds: int) -> None:
+    from rich.console import Console
+
+    from orlomo.report.summary import terminal_table
+
+    where = f"{first.where} cluster" if first.clock == "virtual" else first.where
+    title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
+    console = Console()
+    console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
+    title += f", {seeds} seed{'s' * (seeds > 1)}"
+    console.print(terminal_table(result.rows, title, first.clock))
+    for path in result.files:
+        print(path)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from orlomo.records.run import Run
+    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.training import resume
+
+    found = Run(options.folder, lambda text: None)
+    if found.finished and found.stopped is None:
+        print(f"{options.folder} is finished already", file=sys.stderr)
+    with TerminalProgress(options.quiet) as progress:
+        more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
+        more["tensorboard"] = options.tensorboard
+        run = resume(options.folder, callbacks=[progress], warn=warn, **more)
+    return _print_run(run, options.json)
+
+
+def _ray(options: argparse.Namespace) -> orlomo.RayOptions:
+    from orlomo.engines.ray.connection import RayOptions
+
+    return RayOptions(options.address, options.runtime_env)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.training import replay
+
+    with TerminalProgress(options.quiet) as progress:
+        result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)
+    print(json.dumps(dataclasses.asdict(result)) if options.json else result)
+    return 0 if result.agrees else 1
+
+
+def _print_run(run: Run, as_json: bool) -> int:
+    from orlomo.report.summary import summarise
+
+    summary = summarise(run)
+    if as_json:
+        print(json.dumps({**summary.to_json(), "stopped": run.stopped}))
+        return 0
+    print(summary.line())
+    if run.stopped is not None:
+        print(f"stopped: {run.stopped}")
+    print(summary.folder)
+    return 0
