@@ -182,7 +182,8 @@ def check_reads_back(config: RunConfig) -> None:
                 f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
                 "or lists and tables of them"
             ) from None
-    again = from_table(tomllib.loads(write(config)), method=config.method)
+    given = config.method if methods.to_table(config.method)["name"] == CUSTOM else None
+    again = from_table(tomllib.loads(write(config)), method=given)
     if again.method != config.method or to_table(again) != to_table(config):
         raise ConfigError(f"the config does not read back equal: {config.method} becomes {again.method}")
 

@@ -53,6 +53,7 @@ class Drive:
         assignment = self.held[worker]
         params = torch.empty(DIMENSIONS, dtype=torch.float64)
         rule = self.method.worker(params)
+        rule.state = self.method.worker_state(params)
         rule.start(assignment)
         self.delta_h = torch.zeros_like(params)
         for _ in range(assignment.local_steps):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import orlomo
+from orlomo.methods.messages import WorkerState
 from orlomo.methods.registry import METHODS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -25,6 +26,7 @@ def history(name: str) -> list[dict[str, object]]:
     workers = method.max_workers or 3
     server = method.server(torch.zeros(3, dtype=torch.float64), workers, epoch_samples=2)
     held = {assignment.worker: assignment for assignment in server.start()}
+    states: dict[int, WorkerState] = {}
     rows: list[dict[str, object]] = []
     for arrival in ARRIVALS:
         worker = arrival % workers
@@ -32,6 +34,7 @@ def history(name: str) -> list[dict[str, object]]:
             continue  # it waits at a barrier
         assignment = held.pop(worker)
         rule = method.worker(torch.empty(3, dtype=torch.float64))
+        rule.state = states.setdefault(worker, method.worker_state(server.params))
         rule.start(assignment)
         for _ in range(assignment.local_steps):
             rule.step(torch.tensor(GRADIENT, dtype=torch.float64))

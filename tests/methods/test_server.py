@@ -108,7 +108,7 @@ def test_an_update_of_many_chunks_is_the_update_of_each(name: str) -> None:
     places = torch.tensor([0, CHUNK, size - 1])
     source = torch.Generator().manual_seed(0)
     long.start(), short.start()
-    for worker in (0, 1, 0, 1, 0) if workers == 2 else (0, 0, 0):
+    for worker in (0, 1, 0, 1, 0) * 3 if workers == 2 else (0, 0, 0):
         if worker not in long.ledger.outstanding:
             continue
         index = long.ledger.outstanding[worker].index

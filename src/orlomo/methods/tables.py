@@ -59,14 +59,14 @@ def to_table(method: Method) -> dict[str, Any]:
 
 
 def from_table(table: dict[str, Any], where: str, given: Method | None = None, code: bool = True) -> Method:
-    """The method of such a table; `given` in place of one that only Python has.
+    """The method of such a table; or `given`, where it is the same: one that only Python has cannot be made again.
 
     Without `code`, no code is run that is not built in: what is a user's own is `Recorded`.
     """
     settings = dict(table)
     name = settings.pop("name", "orlomo")
     own = name == CUSTOM or is_place(str(name))
-    if name == CUSTOM and given is not None:
+    if given is not None:
         return _checked(table, given, where)
     if own and (name == CUSTOM or not code):
         shown = {"name": str(table.get("class", name)), "synchronous": bool(table.get("synchronous", False))}

@@ -101,8 +101,6 @@ class Run:
                 f"{self.folder} trains with {self.config.method.name}, a method that only Python has: "
                 f"give it, as in orlomo.resume({str(self.folder)!r}, method=...)"
             )
-        if name != CUSTOM and method is not None:
-            raise ConfigError(f"{self.folder} trains with {self.config.method.name}: leave method out")
         return configuration.from_table(self._table, str(self.folder / "config.toml"), method=method)
 
     def changed_code(self, config: RunConfig) -> list[str]:
