@@ -168,7 +168,7 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
 
 def fill_with_runs(place: Path) -> None:
     for number in range(200):
-        (place / f"filler-{number}").write_bytes(b"x" * 4096)
+        (place / f"filler-{number}").write_bytes(b"x" * 8192)
         train("orlomo", place / f"run-{number}", jobs=1)
 
 

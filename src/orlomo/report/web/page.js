@@ -156,12 +156,12 @@ function bars(chart, run) {
 
 function dots(chart, run) {
   const c = run.charts[chart.name], x = c[chart.x], y = c[chart.y], shown = c.shown;
-  const told = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // not the time
+  const named = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // not the time
   const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
   const range = (name, edge) => (shown ? { range: [shown[name][0] - edge, shown[name][1] + edge] } : {});
   draw(chart.name, [{
     type: "scatter", mode: "markers", x, y, marker: chart.colour ? scale : { color: colour(run), size: 4, opacity: 0.6 }, cliponaxis: Boolean(shown),
-    text: x.map((_, i) => told.map((name) => `${label(name)} ${number(c[name][i])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>",
+    text: x.map((_, i) => named.map((name) => `${label(name)} ${number(c[name][i])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>",
   }], { xaxis: { title: { text: plain(chart.x_label || run.clock) }, ...range(chart.x, 1) }, yaxis: { title: { text: plain(chart.y_label) }, ...(chart.log ? logarithmic([y]) : { rangemode: "tozero" }), ...range(chart.y, 0.7) } });
 }
 
