@@ -17,9 +17,6 @@ import torch
 from torch import Tensor
 
 import orlomo
-from orlomo.methods.ledger import Fold
-from orlomo.methods.state import ServerState
-from orlomo.methods.worker import WorkerRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,16 +30,16 @@ class Smoothed(orlomo.Method):
     learning_rate: float = 0.002
     smoothing: float = 0.5
 
-    def worker(self, params: Tensor) -> WorkerRule:
+    def worker(self, params: Tensor) -> orlomo.WorkerRule:
         return SignSteps(params)
 
-    def fold(self, state: ServerState, fold: Fold, report: orlomo.Report) -> None:
+    def fold(self, state: orlomo.ServerState, fold: orlomo.Fold, report: orlomo.Report) -> None:
         for w, mean, moved in state.chunks("params", "mean", report=report):
             mean.mul_(self.smoothing).add_(moved, alpha=1 - self.smoothing)
             w.sub_(mean, alpha=2 / fold.workers)
 
 
-class SignSteps(WorkerRule):
+class SignSteps(orlomo.WorkerRule):
     """w -= gamma / sqrt(1 + steps / 100) sign(m), where m is a moving mean of the gradients."""
 
     def __init__(self, params: Tensor):

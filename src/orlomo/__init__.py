@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from orlomo.engines.callbacks import Callback, EarlyStopping, KeepBest, RunHandle
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
-    from orlomo.methods.messages import Assignment, Report
+    from orlomo.methods.ledger import Fold
+    from orlomo.methods.messages import Assignment, Report, WorkerState
     from orlomo.methods.method import Method
     from orlomo.methods.papers.al_sgd import ALSGD
     from orlomo.methods.papers.asgd import ASGD
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from orlomo.methods.papers.prsgdm import PRSGDm
     from orlomo.methods.registry import method
     from orlomo.methods.server import Server
+    from orlomo.methods.state import ServerState
+    from orlomo.methods.worker import WorkerRule
     from orlomo.records.run import Run
     from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
@@ -40,7 +43,8 @@ _MODULES = {
     "engines.callbacks": ("Callback", "EarlyStopping", "KeepBest", "RunHandle"),
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
-    "methods.messages": ("Assignment", "Report"),
+    "methods.ledger": ("Fold",),
+    "methods.messages": ("Assignment", "Report", "WorkerState"),
     "methods.method": ("Method",),
     "methods.papers.al_sgd": ("ALSGD",),
     "methods.papers.asgd": ("ASGD",),
@@ -52,6 +56,8 @@ _MODULES = {
     "methods.papers.prsgdm": ("PRSGDm",),
     "methods.registry": ("method",),
     "methods.server": ("Server",),
+    "methods.state": ("ServerState",),
+    "methods.worker": ("WorkerRule",),
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
@@ -70,6 +76,7 @@ __all__ = [
     "Diverged",
     "EarlyStopping",
     "Fault",
+    "Fold",
     "Interrupted",
     "KeepBest",
     "LocalOrMoDA",
@@ -86,8 +93,11 @@ __all__ = [
     "Run",
     "RunHandle",
     "Server",
+    "ServerState",
     "Speed",
     "Task",
+    "WorkerRule",
+    "WorkerState",
     "accuracy",
     "cluster",
     "load",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,8 @@ from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.files import lock
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method
-from orlomo.records.run import DISK_RETRY_SECONDS, Run, RunRecorder, create_folder, resume_command
+from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
+from orlomo.records.run import Run, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
@@ -129,12 +129,12 @@ def start(
     check_reads_back(config)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
-    folder = Path(out) if out is not None else _free_folder(config, made)
+    folder = Path(out) if out is not None else free_folder(config, made.name)
     create_folder(folder, config, [one.described() for one in measured(made)])
     try:
         return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:
-        _forget_if_empty(folder)
+        forget_if_empty(folder)
         raise
 
 
@@ -249,9 +249,8 @@ def _execute(
             del setup
             if tensorboard:
                 callbacks.add(_tensorboard(run.folder / "tensorboard", callbacks.warning))
-            callbacks.started(
-                RunHandle(run.folder, config, workers or config.workers, engine.session.total, kept, callbacks)
-            )
+            count, total = workers or config.workers, engine.session.total
+            callbacks.started(RunHandle(run.folder, config, count, total, run.measured, kept, callbacks))
             engine.run(signals)
             _finish(engine, recorder, signals, warn)
         except Interrupted as stop:
@@ -333,21 +332,3 @@ def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:
     made = task_of(run.config, given)
     compiles = compiling.decide(run.config.compile, made, 0, run.config.device, warn)  # here may be no compiler
     return dataclasses.replace(made, compile=compiles == "on")
-
-
-def _forget_if_empty(folder: Path) -> None:
-    """Remove a run that ended before its first report: there is nothing in it to resume."""
-    events = folder / "events.csv"
-    if (folder / "log.txt").exists():
-        return  # it says why
-    if not (folder / "checkpoints").exists() and (not events.exists() or events.read_bytes().count(b"\n") <= 1):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_folder(config: RunConfig, task: Task) -> Path:
-    name = f"{Path(task.name.partition(':')[0]).stem}-{config.method.name}-seed{config.seed}"
-    for number in range(1, 10_000):
-        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        if not folder.exists():
-            return folder
-    raise RunFolderError("runs/ is full of runs of this name: give a folder with --out")

@@ -27,19 +27,19 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU 
 
 
 def double(slot: Slot, pipe: multiprocessing.connection.Connection) -> None:
-    slot.delta.copy_(2 * slot.assignment["params"])
+    slot.report["double"].copy_(2 * slot.assignment["params"])
     pipe.send("done")
 
 
 def test_a_slot_is_the_same_memory_in_both_processes() -> None:
-    slot = Slot(Shape(parameters=5, buffers=2, dtype=torch.float64))
+    slot = Slot(Shape(5, torch.float64, buffers=2, buffers_dtype=torch.float32, report=("double",)))
     slot.assignment["params"].copy_(torch.arange(5))
     process, pipe = Starter().start(double, slot)
     assert pipe.recv() == "done"
     process.join()
     pipe.close()
-    assert slot.delta.tolist() == [0, 2, 4, 6, 8]
-    assert (slot.momentum.numel(), slot.buffers.numel()) == (5, 2)
+    assert slot.report["double"].tolist() == [0, 2, 4, 6, 8]
+    assert (slot.buffers.numel(), slot.buffers.dtype) == (2, torch.float32)
     slot.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 import orlomo
 from browser import Browser, browser, served
 from orlomo.config import RunConfig
-from orlomo.records.run import create_folder
+from orlomo.records.recorder import create_folder
 from orlomo.records.tables import EVENTS, METRICS
 from orlomo.report import figures
 from orlomo.report.figures import new_figure

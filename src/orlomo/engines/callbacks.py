@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from orlomo.errors import ConfigError, require, unknown_name
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
     from orlomo.config import RunConfig
     from orlomo.records.run import Run
+    from orlomo.records.tables import MetricColumn
 
 Row: TypeAlias = dict[str, Any]
 """Values by the name of their column."""
-
-Better: TypeAlias = Literal["higher", "lower"]
 
 
 class Callback:
@@ -72,14 +71,26 @@ class Callback:
 class RunHandle:
     """The run as `Callback.started` is given it.
 
-    `workers`: how many it starts with. `total`: the reports that are planned. `kept`: the run so far where it is
-    continued, else None.
+    `workers`: how many it starts with. `total`: the reports that are planned. `measured`: the metrics, as metrics.json
+    describes them. `kept`: the run so far where it is continued, else None.
+
+    >>> import orlomo
+    >>> class Impatient(orlomo.Callback):
+    ...     def started(self, run):
+    ...         self.run = run
+    ...     def event(self, row):
+    ...         if row["reports"] == 10:
+    ...             self.run.stop(f"10 of {self.run.total} reports are enough")
+    >>> out = getfixture("tmp_path") / "run"
+    >>> orlomo.train("quadratic", "asgd", workers=2, epochs=1, jobs=1, out=out, callbacks=[Impatient()]).stopped
+    '10 of 1024 reports are enough'
     """
 
     folder: Path
     config: RunConfig
     workers: int
     total: int
+    measured: tuple[MetricColumn, ...] = ()
     kept: Run | None = None
     callbacks: Callbacks = field(default_factory=lambda: Callbacks(), repr=False)
 
@@ -191,18 +202,17 @@ class Callbacks:
 
 
 class _Record:
-    """The best value of a metric so far."""
+    """The best value of a metric so far; which values are better, its declaration says."""
 
-    def __init__(self, metric: str, better: Better):
-        if better not in ("higher", "lower"):
-            raise unknown_name("direction", better, ("higher", "lower"))
+    def __init__(self, metric: str, measured: Iterable[MetricColumn]):
+        known = {one.column: one for one in measured}
+        if metric not in known:
+            raise unknown_name("metric", metric, known)
         self.metric, self.value = metric, math.nan
-        self._sign = 1.0 if better == "higher" else -1.0
+        self._sign = 1.0 if known[metric].better == "higher" else -1.0
 
     def beaten_by(self, row: Row, by: float = 0.0) -> bool:
         """Whether this row has the best value so far, which is then kept. NaN is never the best."""
-        if self.metric not in row:
-            raise unknown_name("metric", self.metric, [name for name in row if name != "params_checksum"])
         value = float(row[self.metric])
         first = math.isnan(self.value)
         if first and math.isnan(value):
@@ -219,24 +229,22 @@ class EarlyStopping(Callback):
     Args:
         metric: a column of metrics.csv, as in `test_accuracy`.
         patience: evaluations without an improvement after which the run is stopped.
-        better: `higher` or `lower`: which values of the metric are better.
         least: what counts as an improvement is more than this.
 
     >>> import orlomo
-    >>> stopping = EarlyStopping("train_loss", patience=2, better="lower", least=1e9)
+    >>> stopping = EarlyStopping("train_loss", patience=2, least=1e9)
     >>> out = getfixture("tmp_path") / "run"
     >>> orlomo.train("quadratic", "asgd", workers=2, epochs=4, jobs=1, out=out, callbacks=[stopping]).stopped
     'train_loss has not improved in 2 evaluations: the best was 14.47'
     """
 
-    def __init__(self, metric: str, patience: int, *, better: Better, least: float = 0.0):
+    def __init__(self, metric: str, patience: int, *, least: float = 0.0):
         require(patience >= 1, f"patience must be at least 1, not {patience}")
-        self._metric, self._patience, self._better, self._least = metric, patience, better, least
-        _Record(metric, better)  # a wrong direction is an error now
+        self._metric, self._patience, self._least = metric, patience, least
 
     def started(self, run: RunHandle) -> None:
         """What a continued run has kept counts."""
-        self._run, self._record, self._without = run, _Record(self._metric, self._better), 0
+        self._run, self._record, self._without = run, _Record(self._metric, run.measured), 0
         for row in run.kept.metric_rows if run.kept is not None else ():
             self.evaluation(row)
 
@@ -253,10 +261,9 @@ class KeepBest(Callback):
 
     Args:
         metric: a column of metrics.csv, as in `test_accuracy`.
-        better: `higher` or `lower`: which values of the metric are better.
 
     >>> import orlomo
-    >>> best, out = KeepBest("test_accuracy", better="higher"), getfixture("tmp_path") / "run"
+    >>> best, out = KeepBest("test_accuracy"), getfixture("tmp_path") / "run"
     >>> run = orlomo.train("digits", workers=2, epochs=0.5, jobs=1, out=out, callbacks=[best])
     >>> bool(run.best.metrics["test_accuracy"] == run.metrics["test_accuracy"].max())
     True
@@ -264,13 +271,12 @@ class KeepBest(Callback):
     'Sequential'
     """
 
-    def __init__(self, metric: str, *, better: Better):
-        self._metric, self._better = metric, better
-        _Record(metric, better)
+    def __init__(self, metric: str):
+        self._metric = metric
 
     def started(self, run: RunHandle) -> None:
         """The best of a continued run is the one to beat."""
-        self._run, self._record = run, _Record(self._metric, self._better)
+        self._run, self._record = run, _Record(self._metric, run.measured)
         if run.kept is not None and run.kept.best is not None:
             self._record.beaten_by(run.kept.best.metrics)
 

@@ -41,7 +41,14 @@ class Assigned(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """How one report is folded in at iteration t."""
+    """How one report is folded in at iteration t: what a method's `fold` is told about it.
+
+    >>> import orlomo, torch
+    >>> server = orlomo.ALSGD(local_steps=1).server(torch.zeros(2), workers=4)
+    >>> _ = server.start(), server.receive(orlomo.Report(worker=2, index=0, delta_params=torch.ones(2)))
+    >>> server.last_fold.worker, server.last_fold.delay, server.last_fold.workers, server.last_fold.eta
+    (2, 0, 4, 0.25)
+    """
 
     iteration: int
     worker: int

@@ -140,7 +140,13 @@ class Report:
 
 @dataclass
 class WorkerState:
-    """What a worker keeps between rounds: the method's `worker_vectors` and `worker_numbers`."""
+    """What a worker keeps between rounds: the method's `worker_vectors` and `worker_numbers`.
+
+    >>> state = WorkerState({"first_moment": torch.zeros(2)}, {"steps": 0})
+    >>> state.numbers["steps"] += 1
+    >>> state.copy().numbers
+    {'steps': 1}
+    """
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)

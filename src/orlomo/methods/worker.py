@@ -27,6 +27,14 @@ class WorkerRule(ABC):
       after `finish` they are what the worker's next round begins with.
     - `destination` names memory in which the report's vectors are wanted. A rule that writes them there saves a copy;
       one that makes new vectors is right, too.
+
+    >>> import orlomo
+    >>> params = torch.zeros(2)
+    >>> rule = orlomo.ALSGD(learning_rate=0.5).worker(params)
+    >>> rule.start(orlomo.Assignment(0, 0, 0, {"params": torch.ones(2)}, learning_rate=0.5, local_steps=1))
+    >>> rule.step(torch.tensor([1.0, -1.0]))
+    >>> params, rule.finish().delta_params
+    (tensor([0.5000, 1.5000]), tensor([ 0.5000, -0.5000]))
     """
 
     state: WorkerState

@@ -15,18 +15,15 @@ from orlomo.engines.processes.engine import Processes
 from small import classification, settings
 
 
-class StopAt:
-    """A progress display that stops the run when so many reports are in."""
+class StopAt(orlomo.Callback):
+    """Stops the run by a signal when so many reports are in."""
 
     def __init__(self, report: int):
         self.at = report
 
-    def report(self, done: int, total: int, loss: float) -> None:
-        if done == self.at:
+    def event(self, row: dict[str, Any]) -> None:
+        if row["reports"] == self.at:
             os.kill(os.getpid(), signal.SIGTERM)
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        pass
 
 
 def stopped(name: str, folder: Path) -> Path:
@@ -38,7 +35,7 @@ def stopped(name: str, folder: Path) -> Path:
             epochs=10,
             engine="processes",
             out=folder,
-            progress=StopAt(11),
+            callbacks=[StopAt(11)],
         )
     return folder
 

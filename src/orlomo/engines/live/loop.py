@@ -25,7 +25,8 @@ from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
-from orlomo.records.run import DISK_RETRY_SECONDS, resume_command
+from orlomo.records.recorder import DISK_RETRY_SECONDS
+from orlomo.records.run import resume_command
 
 EVALUATIONS_WAITING = 2
 """Beyond this many unfinished evaluations no more are begun: they are late rather than in the way."""

@@ -64,7 +64,9 @@ def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, callbacks: Cal
     execution = Execution(config, task, schedule, recorder, jobs=jobs, callbacks=callbacks, evaluates=False)
     recorder.execution = execution
     try:
-        callbacks.started(RunHandle(run.folder, config, config.workers, execution.session.total, callbacks=callbacks))
+        callbacks.started(
+            RunHandle(run.folder, config, config.workers, execution.session.total, run.measured, callbacks=callbacks)
+        )
         with Signals() as signals:
             execution.run(signals)
     except Interrupted:

@@ -1,0 +1,147 @@
+"""Writing a run folder while the run goes on: rows of its tables, checkpoints, models."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from orlomo import config as configuration
+from orlomo.clusters.schedule import KINDS
+from orlomo.config import RunConfig
+from orlomo.errors import RunFolderError
+from orlomo.files import lock, write_text_atomically, writing_to
+from orlomo.records import best as best_model
+from orlomo.records import checkpoint as checkpoints
+from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.run import MEASURED, Run, config_sha256, read_measured, resume_command
+from orlomo.records.tables import EVENTS, MetricColumn, TableWriter, metrics_schema
+
+DISK_RETRY_SECONDS = 10.0
+"""Until what a full disk did not take is tried again."""
+
+CHECKPOINT_SHARE = 0.05
+"""Largest share of the time that checkpoints may take."""
+
+
+class RunRecorder:
+    """Writes a run folder while the run goes on."""
+
+    def __init__(
+        self,
+        folder: Path,
+        checkpoint_seconds: float,
+        resumed: Checkpoint | None = None,
+        full_disk: Callable[[str], None] | None = None,
+    ):
+        """`full_disk`: told when rows cannot be written; they are kept and tried again. None: that is an error."""
+        self.folder = folder
+        self._full_disk = full_disk
+        self._command = resume_command(folder) if full_disk is None else ""
+        self._lock = lock(folder)
+        kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
+        columns = metrics_schema(read_measured(folder))
+        with writing_to(folder, resume_command(folder)):
+            self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
+            self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
+            best_model.settle(folder, Run(folder).metric_rows if resumed else [])
+        self._interval = checkpoint_seconds
+        self._next_checkpoint = time.monotonic() + checkpoint_seconds
+        self._next_flush = 0.0
+
+    def event(self, row: dict[str, Any]) -> None:
+        """One event, as a row of the schedule with its loss."""
+        self._events.append({**row, "kind": KINDS[row["kind"]]})
+        if time.monotonic() > self._next_flush:
+            self._flush()
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """One evaluation."""
+        self._metrics.append(row)
+        self._flush()
+
+    def _flush(self) -> None:
+        self._next_flush = time.monotonic() + 1.0
+        try:
+            with writing_to(self.folder, self._command):
+                self._events.flush()
+                self._metrics.flush()
+        except RunFolderError as error:
+            if self._full_disk is None:
+                raise
+            self._next_flush = time.monotonic() + DISK_RETRY_SECONDS
+            self._full_disk(f"{error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return time.monotonic() >= self._next_checkpoint
+
+    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
+        begin = time.monotonic()
+        self._next_checkpoint = begin + DISK_RETRY_SECONDS  # if this one fails
+        with writing_to(self.folder, self._command):
+            files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
+            full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
+            checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
+            best_model.put_in_place(self.folder)
+        end = time.monotonic()
+        self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
+
+    def model(self, state: dict[str, Tensor]) -> None:
+        """Write the trained model's state dict."""
+        with writing_to(self.folder, self._command):
+            best_model.save_state(self.folder / "model.safetensors", state)
+
+    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
+        """Write the state dict of the best model so far, which is the run's once a checkpoint is written."""
+        with writing_to(self.folder, self._command):
+            best_model.write_next(self.folder, state, metrics)
+
+    def close(self) -> None:
+        """Close the files. What a full disk does not take came after the last checkpoint, and is computed again."""
+        for table in (self._events, self._metrics):
+            with contextlib.suppress(OSError):
+                table.close()
+        self._lock.close()
+
+
+def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColumn]) -> None:
+    """Make a new run folder for a run that measures these; one that holds a run already is an error."""
+    if (folder / "config.toml").exists():
+        raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
+    if folder.exists() and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())):
+        raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
+    text = configuration.write(config, format=configuration.FORMAT, code=configuration.code_digests(config))
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
+        write_text_atomically(folder / MEASURED, description + "\n")
+        write_text_atomically(folder / "config.toml", text)
+
+
+def forget_if_empty(folder: Path) -> None:
+    """Remove a run that ended before its first report: there is nothing in it to resume."""
+    events = folder / "events.csv"
+    if (folder / "log.txt").exists():
+        return  # it says why
+    if not (folder / "checkpoints").exists() and (not events.exists() or events.read_bytes().count(b"\n") <= 1):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_folder(config: RunConfig, task: str) -> Path:
+    """A new folder under `runs/`, named after the task, the method and the seed."""
+    name = f"{Path(task.partition(':')[0]).stem}-{config.method.name}-seed{config.seed}"
+    for number in range(1, 10_000):
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        if not folder.exists():
+            return folder
+    raise RunFolderError("runs/ is full of runs of this name: give a folder with --out")
