@@ -11,7 +11,7 @@ from orlomo.methods.method import Method
 from orlomo.values import helps, hints_of
 from small import command_parsers
 
-ELSEWHERE = {"jobs", "out", "ray", "tensorboard", "progress", "warn"}
+ELSEWHERE = {"jobs", "out", "ray", "tensorboard", "callbacks", "warn"}
 """What `train` takes beside the config: it does not decide a run's result."""
 
 

@@ -17,7 +17,7 @@ import pytest
 import faulty
 import orlomo
 from orlomo.engines.live import crew
-from orlomo.records import run as run_folder
+from orlomo.records import recorder as recording
 from small import small_disk
 from troublemaker import KINDS, make_trouble
 
@@ -233,13 +233,13 @@ def test_a_failing_evaluation_ends_the_run_with_its_traceback(tmp_path: Path) ->
 
 
 def test_a_signal_while_the_last_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = run_folder.RunRecorder.model
+    write = recording.RunRecorder.model
 
     def interrupted(*arguments: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         write(*arguments)
 
-    monkeypatch.setattr(run_folder.RunRecorder, "model", interrupted)
+    monkeypatch.setattr(recording.RunRecorder, "model", interrupted)
     trial = Trial(tmp_path, epochs=10)
     with pytest.raises(orlomo.Interrupted, match="the run was complete, and is saved"):
         trial.train({})
@@ -271,7 +271,7 @@ def test_the_number_of_workers_may_change_on_resume(tmp_path: Path) -> None:
 
 def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a real file system of 1.5 MB, filled in the middle of the run and freed again."""
-    monkeypatch.setattr(run_folder, "DISK_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(recording, "DISK_RETRY_SECONDS", 0.2)
     monkeypatch.setattr("orlomo.engines.live.loop.DISK_RETRY_SECONDS", 0.2)
     with small_disk(tmp_path / "small-disk", "1500k") as place:
         trial = Trial(tmp_path, epochs=40, checkpoint_seconds=0.05)

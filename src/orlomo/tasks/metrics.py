@@ -134,8 +134,9 @@ def measured(task: Task) -> list[Measured]:
         tests = list(task.test_sets)
         if metric.data not in (None, TRAIN, *tests):
             raise unknown_name(f"data of metric {metric.name!r}", metric.data, (TRAIN, *tests))
-        # The default metric and the loss need no test data; a metric that was asked for does.
-        needs = metric.data is None and metric is not accuracy and metric is not loss
+        # The default metric and the loss need no test data; a metric that was asked for does. (Compared by its fields:
+        # a task that was sent to another process has a copy of the default.)
+        needs = metric.data is None and metric != accuracy and metric is not loss
         require(
             bool(tests) or not needs, f"metric {metric.name!r} has no test_data: give the task some, or data='train'"
         )
