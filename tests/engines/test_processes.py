@@ -18,7 +18,7 @@ import faulty
 import orlomo
 from orlomo.config import RunConfig
 from orlomo.engines.live.crew import Arrived
-from orlomo.engines.processes.crew import Fleet
+from orlomo.engines.processes.crew import ProcessCrew
 from orlomo.engines.processes.starter import Starter, Work
 from orlomo.engines.slots import Shape, Slot
 from small import call_cli, classification, settings, started, wait_for
@@ -52,16 +52,16 @@ def test_a_vector_is_copied_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     params = task.initial_params(0)
     server = method.server(params, 1)
-    with Fleet(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as fleet:
-        fleet.start(0, rank=0)
-        slot = fleet.members[0].slot
-        server.destination = fleet.destination
+    with ProcessCrew(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as crew:
+        crew.start(0, rank=0)
+        slot = crew.members[0].slot
+        server.destination = crew.destination
         [assignment] = server.start()
         assert assignment.params.data_ptr() == slot.assignment["params"].data_ptr()
-        fleet.send(assignment)
+        crew.send(assignment)
         events = []
         while not events:
-            events = fleet.wait(10.0)
+            events = crew.wait(10.0)
         [arrived] = events
         assert isinstance(arrived, Arrived)
         assert arrived.report.delta_params.data_ptr() == slot.report["delta_params"].data_ptr()
@@ -81,17 +81,17 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
     )
     params = task.initial_params(0)
     server = method.server(params, 4)
-    with Fleet(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as fleet:
+    with ProcessCrew(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as crew:
         for worker in range(4):
-            fleet.start(worker, rank=worker)
-        server.destination = fleet.destination
+            crew.start(worker, rank=worker)
+        server.destination = crew.destination
         assignments = server.start()
-        while not all(member.ready for member in fleet.members.values()):
-            fleet.wait(0.1)
+        while not all(member.ready for member in crew.members.values()):
+            crew.wait(0.1)
         for assignment in reversed(assignments):  # the last is sent off first
-            fleet.send(assignment)
-            assert fleet.members[assignment.worker].pipe.poll(60)  # done, and not looked at
-        arrived = fleet.wait(1.0)
+            crew.send(assignment)
+            assert crew.members[assignment.worker].pipe.poll(60)  # done, and not looked at
+        arrived = crew.wait(1.0)
         assert [event.report.worker for event in arrived if isinstance(event, Arrived)] == [3, 2, 1, 0]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import orlomo
-from orlomo.engines.processes.crew import Fleet
+from orlomo.engines.processes.crew import ProcessCrew
 from orlomo.engines.processes.engine import Processes
 from small import classification, settings
 
@@ -75,16 +75,16 @@ def test_workers_that_keep_no_state_continue_under_their_ids(name: str, tmp_path
 def test_a_resume_that_fails_half_way_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a Ray cluster is gone: one worker is started, with the next one the engine fails."""
     folder = stopped("prsgdm", tmp_path / "run")
-    start = Fleet.start
+    start = ProcessCrew.start
 
-    def fail(self: Fleet, worker: int, rank: int) -> bool:
+    def fail(self: ProcessCrew, worker: int, rank: int) -> bool:
         if worker == 1:
             raise RuntimeError("the cluster is gone")
         return start(self, worker, rank)
 
     with monkeypatch.context() as patch:
         patch.setattr(Processes, "failures", (RuntimeError,))
-        patch.setattr(Fleet, "start", fail)
+        patch.setattr(ProcessCrew, "start", fail)
         with pytest.raises(orlomo.OrlomoError, match=r"RuntimeError: the cluster is gone .*orlomo resume"):
             orlomo.resume(folder, task=classification())
     run = orlomo.resume(folder, task=classification())

@@ -27,7 +27,7 @@ class Process(Member):
     failure: Failed | None = None
 
 
-class Fleet:
+class ProcessCrew:
     """The worker processes of a run. Use as a context manager: leaving it ends them all."""
 
     def __init__(self, starter: Starter, work: Work, shape: Shape):
@@ -36,7 +36,7 @@ class Fleet:
         self._listening = Listening()
         self.members: dict[int, Process] = {}
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> ProcessCrew:
         return self
 
     def __exit__(self, *details: object) -> None:

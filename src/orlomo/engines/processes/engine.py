@@ -9,7 +9,7 @@ from orlomo.config import RunConfig
 from orlomo.engines.engine import job_count
 from orlomo.engines.live.crew import Crew
 from orlomo.engines.live.loop import Live
-from orlomo.engines.processes.crew import Fleet
+from orlomo.engines.processes.crew import ProcessCrew
 from orlomo.engines.processes.evaluator import EvaluationProcess
 from orlomo.engines.processes.starter import Starter, Work
 from orlomo.engines.processes.worker import device_of
@@ -30,9 +30,9 @@ class Processes(Live):
         return dataclasses.replace(super().check(config), threads=threads)
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
-        """A fleet of processes, and one more for evaluation."""
+        """A crew of processes, and one more for evaluation."""
         config, task = self.config, self.task
         work, shape = Work.of(config, task), Shape.of(task, config.method, config.seed, self.server.params)
         starter = Starter()
-        fleet = stack.enter_context(Fleet(starter, work, shape))
-        return fleet, stack.enter_context(EvaluationProcess(starter, work, shape, device_of(config, 0)))
+        crew = stack.enter_context(ProcessCrew(starter, work, shape))
+        return crew, stack.enter_context(EvaluationProcess(starter, work, shape, device_of(config, 0)))
