@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from orlomo.engines.live.events import Lost, NoRoom, Ready
-from orlomo.engines.processes.worker import Job
+from orlomo.engines.processes.worker import WorkerSettings
 from orlomo.methods.messages import Assignment, Report, Vectors
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
@@ -74,7 +74,7 @@ class Crew(Protocol):
 class Member:
     """A worker as the server sees it, wherever it is."""
 
-    job: Job
+    settings: WorkerSettings
     placed: bool = True
     ready: bool = False
     lost: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost
 from orlomo.engines.processes.starter import Failed, Starter, Work, end
-from orlomo.engines.processes.worker import Done, Ready, job_for, serve
+from orlomo.engines.processes.worker import Done, Ready, worker_settings, serve
 from orlomo.engines.slots import Shape, Slot
 from orlomo.methods.messages import Assignment, Vectors
 
@@ -47,14 +47,14 @@ class ProcessCrew:
 
     def start(self, worker: int, rank: int) -> bool:
         """Start a worker; it may be sent an assignment at once, which waits for it in its slot."""
-        job = job_for(self._work.config, worker, rank)
+        settings = worker_settings(self._work.config, worker, rank)
         slot = Slot(self._shape)
         try:
-            process, pipe = self._starter.start(serve, self._work, job, slot)
+            process, pipe = self._starter.start(serve, self._work, settings, slot)
         except BaseException:
             slot.close()
             raise
-        self.members[worker] = Process(job, slot=slot, process=process, pipe=pipe)
+        self.members[worker] = Process(settings, slot=slot, process=process, pipe=pipe)
         return True
 
     def destination(self, worker: int) -> Vectors:
@@ -135,7 +135,7 @@ class ProcessCrew:
 
     def _lost(self, member: Process, reason: str) -> Lost:
         member.lost = True
-        return Lost(member.job.worker, reason, member.failure.traceback if member.failure else "")
+        return Lost(member.settings.worker, reason, member.failure.traceback if member.failure else "")
 
     def _send(self, member: Process) -> None:
         member.begin()

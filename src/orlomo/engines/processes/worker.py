@@ -19,8 +19,8 @@ from orlomo.methods.state import all_finite
 
 
 @dataclass(frozen=True)
-class Job:
-    """What one worker is, for its whole life."""
+class WorkerSettings:
+    """What one worker is, as long as it runs."""
 
     worker: int
     device: str
@@ -28,11 +28,11 @@ class Job:
     pace: float  # how many times slower than it could be
 
 
-def job_for(config: RunConfig, worker: int, rank: int) -> Job:
-    """The job of this worker in this rank."""
+def worker_settings(config: RunConfig, worker: int, rank: int) -> WorkerSettings:
+    """The settings of this worker in this rank."""
     assert config.threads is not None
     pace = config.pace[rank] if config.pace and rank < len(config.pace) else 1.0
-    return Job(worker, device_of(config, rank), config.threads, pace)
+    return WorkerSettings(worker, device_of(config, rank), config.threads, pace)
 
 
 def device_of(config: RunConfig, rank: int) -> str:
@@ -53,11 +53,11 @@ class Done(NamedTuple):
     finished: float
 
 
-def serve(work: Work, job: Job, slot: Slot, pipe: Connection) -> None:
+def serve(work: Work, settings: WorkerSettings, slot: Slot, pipe: Connection) -> None:
     """The worker's main loop."""
-    torch.set_num_threads(job.threads)  # before anything else: it decides the bits
+    torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
     try:
-        worker = _Worker(work, job, slot)
+        worker = _Worker(work, settings, slot)
         send(pipe, Ready())
         while True:
             send(pipe, worker.compute(receive(pipe)))
@@ -76,9 +76,9 @@ def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:
 
 
 class _Worker:
-    def __init__(self, work: Work, job: Job, slot: Slot):
-        self.job, self.slot = job, slot
-        self.runner = make_runner(work, job.device, slot.shape)
+    def __init__(self, work: Work, settings: WorkerSettings, slot: Slot):
+        self.settings, self.slot = settings, slot
+        self.runner = make_runner(work, settings.device, slot.shape)
         self.kept = KeptState(self.runner.new_state())
         self.shares_memory = self.runner.flat.params.device.type == "cpu"
         if self.runner.flat.params.device.type == "cuda":
@@ -87,8 +87,8 @@ class _Worker:
     def compute(self, light: Assignment) -> Done:
         """A round, by an assignment whose vectors are in the slot."""
         begin = time.monotonic()
-        job, slot = self.job, self.slot
-        assignment = light.with_vectors(slot.assignment).to(job.device)
+        settings, slot = self.settings, self.slot
+        assignment = light.with_vectors(slot.assignment).to(settings.device)
         # On the CPU a report is computed where the server reads it, elsewhere it is copied there.
         report, state = self.runner.run(
             assignment, self.kept.begin(light.round), slot.report if self.shares_memory else None
@@ -101,7 +101,7 @@ class _Worker:
             slot.buffers.copy_(report.buffers)
         done = report.without_vectors()
         done.finite = all(all_finite(vector) for vector in slot.report.values())
-        if job.pace > 1:
-            time.sleep((job.pace - 1) * (time.monotonic() - begin))
+        if settings.pace > 1:
+            time.sleep((settings.pace - 1) * (time.monotonic() - begin))
         end = time.monotonic()
         return Done(done, end - begin, end)

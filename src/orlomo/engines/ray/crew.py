@@ -19,7 +19,7 @@ from orlomo.config import RunConfig
 from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.starter import Failed
-from orlomo.engines.processes.worker import job_for
+from orlomo.engines.processes.worker import worker_settings
 from orlomo.engines.ray.worker import Answer, RayWorker, Where, versions, view
 from orlomo.engines.slots import Shape
 from orlomo.errors import ConfigError
@@ -76,9 +76,9 @@ class RayCrew:
 
     def start(self, worker: int, rank: int) -> bool:
         """Ask for a worker; Ray places it when there is room."""
-        job = job_for(self._config, worker, rank)
-        handle = self._remote.remote(job)
-        self.members[worker] = Actor(job, placed=False, handle=handle, call=handle.where.remote())
+        settings = worker_settings(self._config, worker, rank)
+        handle = self._remote.remote(settings)
+        self.members[worker] = Actor(settings, placed=False, handle=handle, call=handle.where.remote())
         return False
 
     def destination(self, worker: int) -> Vectors | None:
@@ -164,7 +164,7 @@ class RayCrew:
         self._first_ready = min(self._first_ready, time.monotonic())
         if member.order is not None and self.anyone_ready:
             self._send(member)
-        return Ready(member.job.worker)
+        return Ready(member.settings.worker)
 
     def _gather(self, now: float) -> list[CrewEvent]:
         """Begin when all are there, or those that are have waited long enough; the others have no room yet."""
@@ -178,7 +178,7 @@ class RayCrew:
                     member.order = member.stored = None
                 elif member.order is not None:
                     self._send(member)
-            late = tuple(member.job.worker for member in members if not member.ready)
+            late = tuple(member.settings.worker for member in members if not member.ready)
             return [NoRoom(late)] if late else []
         if now > self._begun + NOBODY_SECONDS and not self._told and not any(m.placed for m in members):
             self._told = True
@@ -206,7 +206,7 @@ class RayCrew:
 
     def _lost(self, member: Actor, reason: str, traceback: str = "") -> Lost:
         member.lost, member.call = True, None
-        return Lost(member.job.worker, reason, traceback)
+        return Lost(member.settings.worker, reason, traceback)
 
 
 def actor_options(config: RunConfig) -> dict[str, Any]:

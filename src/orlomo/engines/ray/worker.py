@@ -19,7 +19,7 @@ from torch import Tensor
 import orlomo
 from orlomo.engines.memory import keep_freed_memory
 from orlomo.engines.processes.starter import Failed, Work, failed
-from orlomo.engines.processes.worker import Job, make_runner
+from orlomo.engines.processes.worker import WorkerSettings, make_runner
 from orlomo.engines.round import KeptState
 from orlomo.engines.slots import Shape
 from orlomo.methods.messages import Assignment, Report
@@ -67,11 +67,11 @@ def _end_with_the_parent(parent: int) -> None:
 class RayWorker:
     """The actor. What the user's code raises is an answer (`Failed`), so that whatever Ray raises is Ray's."""
 
-    def __init__(self, job: Job):
-        torch.set_num_threads(job.threads)  # before anything else: it decides the bits
+    def __init__(self, settings: WorkerSettings):
+        torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
         keep_freed_memory()
         threading.Thread(target=_end_with_the_parent, args=(os.getppid(),), daemon=True).start()
-        self.job = job
+        self.settings = settings
 
     def where(self) -> Where:
         """Asked first: answered as soon as there is a place for it."""
@@ -82,7 +82,7 @@ class RayWorker:
         """Build the model."""
         try:
             work: Work = cloudpickle.loads(parcel)  # from our own driver, by way of Ray, which itself speaks pickle
-            self.runner = make_runner(work, self.job.device, shape)
+            self.runner = make_runner(work, self.settings.device, shape)
             self.kept = KeptState(self.runner.new_state())
             params, names = self.runner.flat.params, work.config.method.report_vectors
             # One set of vectors for all rounds: Ray copies them out.
@@ -100,16 +100,16 @@ class RayWorker:
 
     def _compute(self, light: Assignment, vectors: tuple[Array, ...]) -> Answer:
         begin = time.monotonic()
-        job = self.job
+        settings = self.settings
         sent = {name: view(array) for name, array in zip(self.runner.method.sent_vectors(), vectors, strict=True)}
-        assignment = light.with_vectors(sent).to(job.device)
+        assignment = light.with_vectors(sent).to(settings.device)
         report, state = self.runner.run(assignment, self.kept.begin(light.round), self.destination)
         self.kept.finish(state)
         report = report.to("cpu")
         light_report = report.without_vectors()
         light_report.finite = all(all_finite(vector) for vector in report.vectors.values())
-        if job.pace > 1:
-            time.sleep((job.pace - 1) * (time.monotonic() - begin))
+        if settings.pace > 1:
+            time.sleep((settings.pace - 1) * (time.monotonic() - begin))
         return Answer(
             light_report,
             {name: np.asarray(vector) for name, vector in report.vectors.items()},
