@@ -19,7 +19,7 @@ import orlomo
 from orlomo.config import RunConfig
 from orlomo.engines.live.crew import Arrived
 from orlomo.engines.processes.crew import ProcessCrew
-from orlomo.engines.processes.starter import Starter, Work
+from orlomo.engines.processes.starter import PackedTask, Starter
 from orlomo.engines.slots import Shape, Slot
 from small import call_cli, classification, settings, started, wait_for
 
@@ -52,7 +52,7 @@ def test_a_vector_is_copied_once_a_round(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     params = task.initial_params(0)
     server = method.server(params, 1)
-    with ProcessCrew(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as crew:
+    with ProcessCrew(Starter(), PackedTask(config, task), Shape.of(task, method, 0, params)) as crew:
         crew.start(0, rank=0)
         slot = crew.members[0].slot
         server.destination = crew.destination
@@ -81,7 +81,7 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
     )
     params = task.initial_params(0)
     server = method.server(params, 4)
-    with ProcessCrew(Starter(), Work(config, task), Shape.of(task, method, 0, params)) as crew:
+    with ProcessCrew(Starter(), PackedTask(config, task), Shape.of(task, method, 0, params)) as crew:
         for worker in range(4):
             crew.start(worker, rank=worker)
         server.destination = crew.destination

@@ -11,8 +11,8 @@ from typing import Any
 
 from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost
-from orlomo.engines.processes.starter import Failed, Starter, Work, end
-from orlomo.engines.processes.worker import Done, Ready, worker_settings, serve
+from orlomo.engines.processes.starter import Failed, PackedTask, Starter, end
+from orlomo.engines.processes.worker import Done, Ready, serve, worker_settings
 from orlomo.engines.slots import Shape, Slot
 from orlomo.methods.messages import Assignment, Vectors
 
@@ -30,8 +30,8 @@ class Process(Member):
 class ProcessCrew:
     """The worker processes of a run. Use as a context manager: leaving it ends them all."""
 
-    def __init__(self, starter: Starter, work: Work, shape: Shape):
-        self._starter, self._work, self._shape = starter, work, shape
+    def __init__(self, starter: Starter, packed_task: PackedTask, shape: Shape):
+        self._starter, self._packed_task, self._shape = starter, packed_task, shape
         self.anyone_ready = False  # so far
         self._listening = Listening()
         self.members: dict[int, Process] = {}
@@ -47,10 +47,10 @@ class ProcessCrew:
 
     def start(self, worker: int, rank: int) -> bool:
         """Start a worker; it may be sent an assignment at once, which waits for it in its slot."""
-        settings = worker_settings(self._work.config, worker, rank)
+        settings = worker_settings(self._packed_task.config, worker, rank)
         slot = Slot(self._shape)
         try:
-            process, pipe = self._starter.start(serve, self._work, settings, slot)
+            process, pipe = self._starter.start(serve, self._packed_task, settings, slot)
         except BaseException:
             slot.close()
             raise

@@ -11,7 +11,7 @@ from orlomo.engines.live.crew import Crew
 from orlomo.engines.live.loop import Live
 from orlomo.engines.processes.crew import ProcessCrew
 from orlomo.engines.processes.evaluator import EvaluationProcess
-from orlomo.engines.processes.starter import Starter, Work
+from orlomo.engines.processes.starter import PackedTask, Starter
 from orlomo.engines.processes.worker import device_of
 from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import Evaluator
@@ -32,7 +32,7 @@ class Processes(Live):
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A crew of processes, and one more for evaluation."""
         config, task = self.config, self.task
-        work, shape = Work.of(config, task), Shape.of(task, config.method, config.seed, self.server.params)
+        packed_task, shape = PackedTask.of(config, task), Shape.of(task, config.method, config.seed, self.server.params)
         starter = Starter()
-        crew = stack.enter_context(ProcessCrew(starter, work, shape))
-        return crew, stack.enter_context(EvaluationProcess(starter, work, shape, device_of(config, 0)))
+        crew = stack.enter_context(ProcessCrew(starter, packed_task, shape))
+        return crew, stack.enter_context(EvaluationProcess(starter, packed_task, shape, device_of(config, 0)))

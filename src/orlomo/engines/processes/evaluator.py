@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orlomo.engines.processes.starter import Failed, Starter, Work, end, failed, receive, send
+from orlomo.engines.processes.starter import Failed, PackedTask, Starter, end, failed, receive, send
 from orlomo.engines.processes.worker import make_runner
 from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import OrlomoError
@@ -31,8 +31,8 @@ class EvaluationFailed(OrlomoError):
 class EvaluationProcess:
     """Evaluates parameters one after another. Started when it is first needed; use as a context manager."""
 
-    def __init__(self, starter: Starter, work: Work, shape: Shape, device: str):
-        self._starter, self._work, self._device = starter, work, device
+    def __init__(self, starter: Starter, packed_task: PackedTask, shape: Shape, device: str):
+        self._starter, self._packed_task, self._device = starter, packed_task, device
         self._process: Any = None
         self._pipe: Connection | None = None
         self._slot = Slot(dataclasses.replace(shape, assignment=("params",), report=(), kept=()))
@@ -90,7 +90,7 @@ class EvaluationProcess:
             self._send()
 
     def _start(self) -> None:
-        self._process, self._pipe = self._starter.start(serve_evaluations, self._work, self._device, self._slot)
+        self._process, self._pipe = self._starter.start(serve_evaluations, self._packed_task, self._device, self._slot)
 
     def _start_again(self) -> None:
         self._attempts += 1
@@ -105,11 +105,11 @@ class EvaluationProcess:
         self._process = self._pipe = None
 
 
-def serve_evaluations(work: Work, device: str, slot: Slot, pipe: Connection) -> None:
+def serve_evaluations(packed_task: PackedTask, device: str, slot: Slot, pipe: Connection) -> None:
     """The process's main loop."""
     torch.set_num_threads(1)
     try:
-        runner = make_runner(work, device, slot.shape)
+        runner = make_runner(packed_task, device, slot.shape)
         while True:
             has_buffers = receive(pipe)
             send(pipe, runner.evaluate(slot.assignment["params"], slot.buffers if has_buffers else None))

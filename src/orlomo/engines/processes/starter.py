@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import cloudpickle
 import torch
@@ -43,16 +43,19 @@ SHARED_BYTES = 1 << 20
 MOST_SHARED = 100
 """Each shared tensor takes a file descriptor, of which a new process can be sent some 250."""
 
+Call: TypeAlias = tuple[Callable[..., None], tuple[object, ...]]
+"""A function and its arguments."""
+
 
 @dataclass(frozen=True)
-class Work:
-    """What all processes of a run have in common. A task that has a name is made anew in each process."""
+class PackedTask:
+    """What all processes of a run have in common. A task that has a name is made again in each process."""
 
     config: RunConfig
     task: Task | None  # one that only Python has
 
     @classmethod
-    def of(cls, config: RunConfig, task: Task) -> Work:
+    def of(cls, config: RunConfig, task: Task) -> PackedTask:
         """For processes of this machine."""
         compiled = dataclasses.replace(config, compile="on" if task.compile else "off")
         return cls(compiled, task if config.task == "custom" else None)
@@ -93,7 +96,7 @@ class Starter:
         An error before `target` takes over is sent through the pipe as `Failed`.
         """
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_run, args=(Parcel((target, arguments)), theirs), daemon=True)
+        process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs), daemon=True)
         try:
             with _without_main():
                 process.start()
@@ -129,7 +132,7 @@ def receive(pipe: Connection) -> Any:
         os._exit(0)
 
 
-def _run(parcel: Parcel, pipe: Connection) -> None:
+def _run(pickled: _Pickled, pipe: Connection) -> None:
     """The life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -138,7 +141,7 @@ def _run(parcel: Parcel, pipe: Connection) -> None:
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     keep_freed_memory()
     try:
-        target, arguments = parcel.open()
+        target, arguments = pickled.load()
     except Exception as error:
         send(pipe, failed(error))
         return
@@ -153,23 +156,23 @@ def _end_with_the_parent() -> None:
     os._exit(1)
 
 
-class Parcel:
-    """Anything, for another process. Packed when the process starts, which is when memory can be shared."""
+class _Pickled:
+    """What a process calls. Pickled when the process starts, which is when memory can be shared."""
 
-    def __init__(self, content: Any, packed: bytes = b""):
-        self._content, self._packed = content, packed
+    def __init__(self, call: Call | None, content: bytes = b""):
+        self._call, self._content = call, content
 
-    def open(self) -> Any:
-        """What is in it."""
-        return pickle.loads(self._packed)  # from our own parent process
+    def load(self) -> Call:
+        call: Call = pickle.loads(self._content)  # from our own parent process
+        return call
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[_Pickled], tuple[None, bytes]]:
         file = io.BytesIO()
         try:
-            _Pickler(file).dump(self._content)
+            _Pickler(file).dump(self._call)
         except Exception as error:  # a user's object can raise anything when it is pickled
             raise ConfigError(f"this task cannot be sent to other processes: {error}") from None
-        return Parcel, (None, file.getvalue())
+        return _Pickled, (None, file.getvalue())
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

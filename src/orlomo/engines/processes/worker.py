@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from orlomo.config import RunConfig
-from orlomo.engines.processes.starter import Work, failed, receive, send
+from orlomo.engines.processes.starter import PackedTask, failed, receive, send
 from orlomo.engines.round import KeptState, RoundRunner
 from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import ConfigError
@@ -53,11 +53,11 @@ class Done(NamedTuple):
     finished: float
 
 
-def serve(work: Work, settings: WorkerSettings, slot: Slot, pipe: Connection) -> None:
+def serve(packed_task: PackedTask, settings: WorkerSettings, slot: Slot, pipe: Connection) -> None:
     """The worker's main loop."""
     torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
     try:
-        worker = _Worker(work, settings, slot)
+        worker = _Worker(packed_task, settings, slot)
         send(pipe, Ready())
         while True:
             send(pipe, worker.compute(receive(pipe)))
@@ -65,9 +65,9 @@ def serve(work: Work, settings: WorkerSettings, slot: Slot, pipe: Connection) ->
         send(pipe, failed(error))
 
 
-def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:
+def make_runner(packed_task: PackedTask, device: str, shape: Shape) -> RoundRunner:
     """A model to compute on, which must be of the server's size."""
-    runner = RoundRunner(work.load(), work.config.method, work.config.seed, device)
+    runner = RoundRunner(packed_task.load(), packed_task.config.method, packed_task.config.seed, device)
     found = runner.flat.params
     if found.numel() != shape.parameters or found.dtype != shape.dtype:
         here, there = f"{found.numel()} parameters ({found.dtype})", f"{shape.parameters} ({shape.dtype})"
@@ -76,9 +76,9 @@ def make_runner(work: Work, device: str, shape: Shape) -> RoundRunner:
 
 
 class _Worker:
-    def __init__(self, work: Work, settings: WorkerSettings, slot: Slot):
+    def __init__(self, packed_task: PackedTask, settings: WorkerSettings, slot: Slot):
         self.settings, self.slot = settings, slot
-        self.runner = make_runner(work, settings.device, slot.shape)
+        self.runner = make_runner(packed_task, settings.device, slot.shape)
         self.kept = KeptState(self.runner.new_state())
         self.shares_memory = self.runner.flat.params.device.type == "cpu"
         if self.runner.flat.params.device.type == "cuda":

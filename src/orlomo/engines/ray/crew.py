@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 import ray
+from numpy.typing import NDArray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from orlomo.config import RunConfig
 from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost, NoRoom, Ready
-from orlomo.engines.processes.starter import Failed
+from orlomo.engines.processes.starter import Failed, PackedTask
 from orlomo.engines.processes.worker import worker_settings
 from orlomo.engines.ray.worker import Answer, RayWorker, Where, versions, view
 from orlomo.engines.slots import Shape
@@ -53,8 +54,8 @@ class Actor(Member):
 class RayCrew:
     """The actors of a run. Use as a context manager: leaving it ends them all."""
 
-    def __init__(self, config: RunConfig, parcel: Any, shape: Shape, log: Log):
-        self._config, self._parcel, self._shape, self._log = config, parcel, shape, log
+    def __init__(self, config: RunConfig, pickled_task: Any, shape: Shape, log: Log):
+        self._config, self._pickled_task, self._shape, self._log = config, pickled_task, shape, log
         try:
             self._remote: Any = ray.remote(RayWorker).options(**actor_options(config))
         except ValueError as error:
@@ -189,7 +190,7 @@ class RayCrew:
     def _place(self, member: Actor, where: Where) -> None:
         member.where, member.placed = where, True
         member.begin()
-        member.call = member.handle.prepare.remote(self._parcel, self._shape)
+        member.call = member.handle.prepare.remote(self._pickled_task, self._shape)
         here = versions()
         odd = ", ".join(f"{name} {version}" for name, version in where.versions.items() if version != here[name])
         if odd and odd not in self._odd_versions:
@@ -241,6 +242,9 @@ def reason_of(error: RayError) -> str:
     return f"{type(error).__name__}: {text[:200]}"
 
 
-def pack(work: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Anything as bytes that Ray does not copy."""
-    return np.frombuffer(cloudpickle.dumps(work), dtype=np.uint8)
+def pickle_task(packed_task: PackedTask) -> NDArray[np.uint8]:
+    """The task and the config as bytes that Ray does not copy."""
+    try:
+        return np.frombuffer(cloudpickle.dumps(packed_task), dtype=np.uint8)
+    except Exception as error:  # a user's object can raise anything when it is pickled
+        raise ConfigError(f"this task cannot be sent to other machines: {error}") from None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import orlomo
 from orlomo.engines.memory import keep_freed_memory
-from orlomo.engines.processes.starter import Failed, Work, failed
+from orlomo.engines.processes.starter import Failed, PackedTask, failed
 from orlomo.engines.processes.worker import WorkerSettings, make_runner
 from orlomo.engines.round import KeptState
 from orlomo.engines.slots import Shape
@@ -78,13 +78,14 @@ class RayWorker:
         node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         return Where(node, os.getpid(), versions())
 
-    def prepare(self, parcel: Array, shape: Shape) -> Failed | None:
+    def prepare(self, pickled_task: Array, shape: Shape) -> Failed | None:
         """Build the model."""
         try:
-            work: Work = cloudpickle.loads(parcel)  # from our own driver, by way of Ray, which itself speaks pickle
-            self.runner = make_runner(work, self.settings.device, shape)
+            # It comes from our own driver, by way of Ray, which itself speaks pickle.
+            packed_task: PackedTask = cloudpickle.loads(pickled_task)
+            self.runner = make_runner(packed_task, self.settings.device, shape)
             self.kept = KeptState(self.runner.new_state())
-            params, names = self.runner.flat.params, work.config.method.report_vectors
+            params, names = self.runner.flat.params, packed_task.config.method.report_vectors
             # One set of vectors for all rounds: Ray copies them out.
             self.destination = {name: torch.empty_like(params) for name in names} if params.device.type == "cpu" else {}
         except Exception as error:
