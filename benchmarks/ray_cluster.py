@@ -28,7 +28,7 @@ from torch import Tensor, nn
 import orlomo
 from orlomo.engines.ray.connection import RayOptions, connection
 from orlomo.engines.ray.fit import Need
-from orlomo.engines.ray.worker import Answer
+from orlomo.engines.ray.worker import ArrayReport
 from orlomo.records.log import Log
 from orlomo.tasks.task import Batch
 from processes import image_task, run
@@ -156,7 +156,7 @@ def rounds() -> bool:
         good &= ratio > 1
         vector = torch.zeros(parameters).numpy()
         ours = on_the_wire(vector) + on_the_wire(
-            Answer(orlomo.Report(0, 0), {"delta_params": vector, "delta_momentum": vector.copy()}, None, 0.0)
+            ArrayReport(orlomo.Report(0, 0), {"delta_params": vector, "delta_momentum": vector.copy()}, None, 0.0)
         )
         bare = 2 * on_the_wire(Layers(parameters).state_dict())
         size = f"{ours / 1e6:.1f} MB a round (w out; u and the change back), do-it-yourself {bare / 1e6:.1f}"

@@ -75,41 +75,41 @@ class Member:
     """A worker as the server sees it, wherever it is."""
 
     settings: WorkerSettings
-    placed: bool = True
+    has_room: bool = True  # else it is waiting for a machine to run on
     ready: bool = False
     lost: bool = False
-    order: Assignment | None = None  # what it is working on, or will when it is ready; without vectors
+    assignment: Assignment | None = None  # what it is working on, or will when it is ready; without vectors
     sent: float = field(default_factory=time.monotonic)
     allowed: float = START_SECONDS  # seconds since then that it may take
-    excused: float = 0.0  # seconds since then for which nobody listened
+    excused: float = 0.0  # seconds since then in which the server did not look
     rounds: int = 0
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
     def deadline(self) -> float:
-        """When to give up on it; a worker that waits for a place or an assignment has all the time."""
-        if self.lost or not self.placed or (self.ready and self.order is None):
+        """When to give up on it; never while it waits for room or for an assignment."""
+        if self.lost or not self.has_room or (self.ready and self.assignment is None):
             return float("inf")
         return self.sent + self.excused + self.allowed
 
     @property
     def state(self) -> str:
-        """For people."""
-        if not self.placed:
-            return "no place"
-        return "starting" if not self.ready else "waiting" if self.order is None else "computing"
+        """For display."""
+        if not self.has_room:
+            return "no room"
+        return "starting" if not self.ready else "waiting" if self.assignment is None else "computing"
 
     def begin(self) -> None:
-        """It is sent off: the clock runs."""
+        """Its assignment is sent: the clock runs."""
         self.sent, self.excused = time.monotonic(), 0.0
         if self.seconds:
             self.allowed = max(PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(self.seconds))
 
-    def done(self) -> None:
-        """It is back with a round."""
+    def finish(self) -> None:
+        """Its report has arrived."""
         self.rounds += 1
         self.seconds.append(time.monotonic() - self.sent)
-        self.order = None
+        self.assignment = None
 
     def overdue(self, now: float) -> str:
         """What is to be said of it if it is past its deadline, else nothing."""

@@ -12,7 +12,7 @@ from typing import Any
 from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost
 from orlomo.engines.processes.starter import Failed, PackedTask, Starter, end
-from orlomo.engines.processes.worker import Done, Ready, serve, worker_settings
+from orlomo.engines.processes.worker import Ready, SlotReport, serve, worker_settings
 from orlomo.engines.slots import Shape, Slot
 from orlomo.methods.messages import Assignment, Vectors
 
@@ -67,7 +67,7 @@ class ProcessCrew:
         for name, vector in assignment.vectors.items():
             if vector.data_ptr() != destination[name].data_ptr():
                 destination[name].copy_(vector)
-        member.order = assignment.without_vectors()
+        member.assignment = assignment.without_vectors()
         if member.ready:
             self._send(member)
         return assignment.with_vectors(destination)
@@ -110,21 +110,23 @@ class ProcessCrew:
             message = member.pipe.recv()
         except (EOFError, OSError):
             return self._lost(member, self._cause(member))
-        if isinstance(message, Done):
+        if isinstance(message, SlotReport):
             return self._arrived(member, message)
         if isinstance(message, Failed):
             member.failure = message
         elif isinstance(message, Ready):
             member.ready = self.anyone_ready = True
-            if member.order is not None:
+            if member.assignment is not None:
                 self._send(member)
         return None
 
-    def _arrived(self, member: Process, done: Done) -> Arrived:
-        member.done()
+    def _arrived(self, member: Process, light: SlotReport) -> Arrived:
+        member.finish()
         slot = member.slot
-        report = done.report.with_vectors(slot.report, slot.buffers.clone() if slot.shape.buffers else None)
-        return Arrived(report, member.sent, done.finished, done.compute_seconds)
+        # The vectors stay in the slot until the server has folded them in. Buffers are copied: the session keeps the
+        # newest ones of each worker, and the next round overwrites the slot.
+        report = light.report.with_vectors(slot.report, slot.buffers.clone() if slot.shape.buffers else None)
+        return Arrived(report, member.sent, light.finished, light.compute_seconds)
 
     def _cause(self, member: Process) -> str:
         if member.failure is not None:
@@ -140,7 +142,7 @@ class ProcessCrew:
     def _send(self, member: Process) -> None:
         member.begin()
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
-            member.pipe.send(member.order)
+            member.pipe.send(member.assignment)
 
 
 def _name(number: int) -> str:

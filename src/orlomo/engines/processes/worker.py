@@ -45,8 +45,8 @@ class Ready(NamedTuple):
     """The worker has its model."""
 
 
-class Done(NamedTuple):
-    """A round is computed; the report's vectors are in the slot. `finished` is by the system's monotonic clock."""
+class SlotReport(NamedTuple):
+    """The report of a round, its vectors in the slot. `finished` is by the system's monotonic clock."""
 
     report: Report
     compute_seconds: float
@@ -84,7 +84,7 @@ class _Worker:
         if self.runner.flat.params.device.type == "cuda":
             slot.pin()
 
-    def compute(self, light: Assignment) -> Done:
+    def compute(self, light: Assignment) -> SlotReport:
         """A round, by an assignment whose vectors are in the slot."""
         begin = time.monotonic()
         settings, slot = self.settings, self.slot
@@ -99,9 +99,9 @@ class _Worker:
                 slot.report[name].copy_(vector)
         if report.buffers is not None:
             slot.buffers.copy_(report.buffers)
-        done = report.without_vectors()
-        done.finite = all(all_finite(vector) for vector in slot.report.values())
+        light_report = report.without_vectors()
+        light_report.finite = all(all_finite(vector) for vector in slot.report.values())
         if settings.pace > 1:
             time.sleep((settings.pace - 1) * (time.monotonic() - begin))
         end = time.monotonic()
-        return Done(done, end - begin, end)
+        return SlotReport(light_report, end - begin, end)

@@ -21,7 +21,7 @@ from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.starter import Failed, PackedTask
 from orlomo.engines.processes.worker import worker_settings
-from orlomo.engines.ray.worker import Answer, RayWorker, Where, versions, view
+from orlomo.engines.ray.worker import ArrayReport, RayWorker, Where, versions, view
 from orlomo.engines.slots import Shape
 from orlomo.errors import ConfigError
 from orlomo.methods.messages import Assignment, Vectors
@@ -30,7 +30,7 @@ from orlomo.records.log import Log
 GATHER_SECONDS = 10.0
 """At the beginning workers wait so long for one another, from when the first is ready."""
 
-NOBODY_SECONDS = 30.0
+NO_ROOM_SECONDS = 30.0
 """With no place for anybody for so long, a person is told."""
 
 
@@ -46,7 +46,7 @@ class Actor(Member):
     """A worker on the cluster."""
 
     handle: Any = field(kw_only=True)
-    call: Any = field(kw_only=True)  # the reference of the answer that is awaited
+    call: Any = field(kw_only=True)  # the reference of the call whose result is awaited
     stored: Stored | None = None
     where: Where | None = None
 
@@ -64,7 +64,7 @@ class RayCrew:
         self._odd_versions: set[str] = set()
         self._begun = time.monotonic()
         self._first_ready = float("inf")
-        self._told = False
+        self._warned = False
         self.anyone_ready = False  # and the beginning is over
         self.members: dict[int, Actor] = {}
 
@@ -79,7 +79,7 @@ class RayCrew:
         """Ask for a worker; Ray places it when there is room."""
         settings = worker_settings(self._config, worker, rank)
         handle = self._remote.remote(settings)
-        self.members[worker] = Actor(settings, placed=False, handle=handle, call=handle.where.remote())
+        self.members[worker] = Actor(settings, has_room=False, handle=handle, call=handle.where.remote())
         return False
 
     def destination(self, worker: int) -> Vectors | None:
@@ -90,7 +90,7 @@ class RayCrew:
         """Let a worker compute. The vectors that come back are those in the object store."""
         member = self.members[assignment.worker]
         member.stored = stored = self._store(assignment)
-        member.order = assignment.without_vectors()
+        member.assignment = assignment.without_vectors()
         if member.ready and self.anyone_ready:
             self._send(member)
         return assignment.with_vectors({name: view(ray.get(found)) for name, found in stored.references.items()})
@@ -145,25 +145,25 @@ class RayCrew:
     def _send(self, member: Actor) -> None:
         assert member.stored is not None
         member.begin()
-        member.call = member.handle.compute.remote(member.order, *member.stored.references.values())
+        member.call = member.handle.compute.remote(member.assignment, *member.stored.references.values())
 
     def _listen(self, member: Actor) -> Arrived | Lost | Ready | None:
         call, member.call = member.call, None
         try:
-            answer = ray.get(call)
+            message = ray.get(call)
         except RayError as error:
             failed_to_start = getattr(error, "actor_init_failed", False)
             return self._lost(member, reason_of(error), str(error) if failed_to_start else "")
-        if isinstance(answer, Failed):
-            return self._lost(member, answer.error, answer.traceback)
-        if isinstance(answer, Answer):
-            return self._arrived(member, answer)
-        if isinstance(answer, Where):
-            self._place(member, answer)
+        if isinstance(message, Failed):
+            return self._lost(member, message.error, message.traceback)
+        if isinstance(message, ArrayReport):
+            return self._arrived(member, message)
+        if isinstance(message, Where):
+            self._prepare(member, message)
             return None
         member.ready = True
         self._first_ready = min(self._first_ready, time.monotonic())
-        if member.order is not None and self.anyone_ready:
+        if member.assignment is not None and self.anyone_ready:
             self._send(member)
         return Ready(member.settings.worker)
 
@@ -176,19 +176,20 @@ class RayCrew:
             self.anyone_ready = True
             for member in members:
                 if not member.ready:
-                    member.order = member.stored = None
-                elif member.order is not None:
+                    member.assignment = member.stored = None
+                elif member.assignment is not None:
                     self._send(member)
             late = tuple(member.settings.worker for member in members if not member.ready)
             return [NoRoom(late)] if late else []
-        if now > self._begun + NOBODY_SECONDS and not self._told and not any(m.placed for m in members):
-            self._told = True
+        if now > self._begun + NO_ROOM_SECONDS and not self._warned and not any(m.has_room for m in members):
+            self._warned = True
             each = ", ".join(f"{name}={amount:g}" for name, amount in needed(self._config).items())
             self._log.warn(f"the cluster has no room for any of the workers yet (each needs {each}): waiting")
         return []
 
-    def _place(self, member: Actor, where: Where) -> None:
-        member.where, member.placed = where, True
+    def _prepare(self, member: Actor, where: Where) -> None:
+        """Ray has found room for this worker: let it build its model."""
+        member.where, member.has_room = where, True
         member.begin()
         member.call = member.handle.prepare.remote(self._pickled_task, self._shape)
         here = versions()
@@ -198,12 +199,13 @@ class RayCrew:
             same = ", ".join(f"{name} {version}" for name, version in here.items())
             self._log.warn(f"node {where.node} has {odd}, the server {same}: a replay may differ in the last bits")
 
-    def _arrived(self, member: Actor, answer: Answer) -> Arrived:
-        sent = member.sent
-        member.done()
-        buffers = None if answer.buffers is None else view(answer.buffers).clone()
-        report = answer.report.with_vectors({name: view(array) for name, array in answer.vectors.items()}, buffers)
-        return Arrived(report, sent, time.monotonic(), answer.compute_seconds)
+    def _arrived(self, member: Actor, arrays: ArrayReport) -> Arrived:
+        member.finish()
+        # The vectors are views of Ray's object store, which keeps them as long as the report lives. Buffers outlive it.
+        buffers = None if arrays.buffers is None else view(arrays.buffers).clone()
+        report = arrays.report.with_vectors({name: view(array) for name, array in arrays.vectors.items()}, buffers)
+        # The clocks of two machines differ, so a report counts as finished when it arrives here.
+        return Arrived(report, member.sent, time.monotonic(), arrays.compute_seconds)
 
     def _lost(self, member: Actor, reason: str, traceback: str = "") -> Lost:
         member.lost, member.call = True, None

@@ -36,7 +36,7 @@ class Where(NamedTuple):
     versions: dict[str, str]
 
 
-class Answer(NamedTuple):
+class ArrayReport(NamedTuple):
     """A round's report as it travels: numpy arrays are not copied on their way out of Ray's object store."""
 
     report: Report  # without its vectors
@@ -92,14 +92,14 @@ class RayWorker:
             return failed(error)
         return None
 
-    def compute(self, light: Assignment, *vectors: Array) -> Answer | Failed:
+    def compute(self, light: Assignment, *vectors: Array) -> ArrayReport | Failed:
         """A round, by an assignment and its vectors in the order in which the method declares them."""
         try:
             return self._compute(light, vectors)
         except Exception as error:
             return failed(error)
 
-    def _compute(self, light: Assignment, vectors: tuple[Array, ...]) -> Answer:
+    def _compute(self, light: Assignment, vectors: tuple[Array, ...]) -> ArrayReport:
         begin = time.monotonic()
         settings = self.settings
         sent = {name: view(array) for name, array in zip(self.runner.method.sent_vectors(), vectors, strict=True)}
@@ -111,7 +111,7 @@ class RayWorker:
         light_report.finite = all(all_finite(vector) for vector in report.vectors.values())
         if settings.pace > 1:
             time.sleep((settings.pace - 1) * (time.monotonic() - begin))
-        return Answer(
+        return ArrayReport(
             light_report,
             {name: np.asarray(vector) for name, vector in report.vectors.items()},
             None if report.buffers is None else report.buffers.numpy(),
