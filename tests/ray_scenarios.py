@@ -118,7 +118,7 @@ def too_little_room(folder: Path) -> None:
 
 
 def losses(folder: Path) -> None:
-    """A worker waits for a place of its label; a worker's process is killed; a raylet is killed; a node is added."""
+    """A worker waits for a node with its label; a worker's process is killed; a raylet is killed; a node is added."""
     first, *_ = add_node(zone="eu"), add_node(zone="eu"), add_node(zone="us")
     acts = [
         ("report 50$", lambda: add_node(zone="eu")),
@@ -135,7 +135,7 @@ def losses(folder: Path) -> None:
     assert set(left) <= set(joined)
     assert len(set(crashed)) == len(crashed) == 2
     assert len([worker for worker in joined if worker >= 3]) == 2  # a new one for each of the two
-    assert "no place to work yet" in "".join(trial.warnings)
+    assert "nowhere to run yet" in "".join(trial.warnings)
     assert f"worker {crashed[0]} is lost: its process ended" in "".join(trial.warnings)
     assert f"worker {crashed[1]} is lost: it" in "".join(trial.warnings)
 

@@ -12,17 +12,17 @@ from orlomo.engines.live.control import Control
 def test_a_request_is_gone_before_it_is_obeyed(tmp_path: Path) -> None:
     """So that none is obeyed twice."""
     control = Control(tmp_path, since=time.time_ns())
-    place = tmp_path / "control"
-    place.mkdir()
-    path = place / f"{time.time_ns()}-a.json"
+    folder = tmp_path / "control"
+    folder.mkdir()
+    path = folder / f"{time.time_ns()}-a.json"
     path.write_text('{"action": "list"}')
     seen: list[bool] = []
     control.answer(lambda request: seen.append(path.exists()))
     assert seen == [False]
     assert json.loads(path.with_suffix(".answer").read_text()) == {"result": None}
-    (place / f"{time.time_ns()}-b.json").write_text("not JSON")
+    (folder / f"{time.time_ns()}-b.json").write_text("not JSON")
     time.sleep(0.25)
     control.answer(lambda request: None)
-    [answer] = place.glob("*-b.answer")
+    [answer] = folder.glob("*-b.answer")
     assert "is not a request" in answer.read_text()
     control.close()

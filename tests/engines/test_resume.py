@@ -163,23 +163,23 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
     with pytest.raises(orlomo.OrlomoError, match="nothing to compare a replay with"):
         orlomo.replay(tmp_path / "run", task=classification(), jobs=1, warn=warnings.append)
     assert all("has lost lines" in warning for warning in warnings)
-    assert "beginning anew" in warnings[-1]
+    assert "beginning again" in warnings[-1]
 
 
-def fill_with_runs(place: Path) -> None:
+def fill_with_runs(folder: Path) -> None:
     for number in range(200):
-        (place / f"filler-{number}").write_bytes(b"x" * 8192)
-        train("orlomo", place / f"run-{number}", jobs=1)
+        (folder / f"filler-{number}").write_bytes(b"x" * 8192)
+        train("orlomo", folder / f"run-{number}", jobs=1)
 
 
 def test_a_full_disk_is_one_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
     """On a real file system of 300 kB."""
-    with small_disk(tmp_path / "small-disk", "300k") as place:
+    with small_disk(tmp_path / "small-disk", "300k") as disk:
         message = r"No space left on device; free some space and .orlomo resume"
         with pytest.raises(orlomo.OrlomoError, match=message):
-            fill_with_runs(place)
-        stuck = max(place.glob("run-*"), key=lambda path: int(path.name.split("-")[1]))
-        for filler in place.glob("filler-*"):
+            fill_with_runs(disk)
+        stuck = max(disk.glob("run-*"), key=lambda path: int(path.name.split("-")[1]))
+        for filler in disk.glob("filler-*"):
             filler.unlink()
         run = orlomo.resume(stuck, task=classification(), jobs=1)
         train("orlomo", tmp_path / "whole", jobs=1)

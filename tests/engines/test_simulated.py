@@ -1,4 +1,4 @@
-"""The simulated engine: Algorithm 2 done by hand, the same bits on any number of jobs, resume at any place."""
+"""The simulated engine: Algorithm 2 done by hand, the same bits on any number of jobs, resume at any event."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def test_resumed_at_any_place_it_ends_the_same(name: str, buffers: str) -> None:
     cluster = orlomo.Cluster(faults=faults)
     run_to_the_end(settings(name), task, whole, cluster=cluster)
     assert [position for position, _, _ in whole.saved[:-1]] == list(range(1, len(whole.events) + 1))
-    for place in range(0, len(whole.saved) - 1, 3):
+    for number in range(0, len(whole.saved) - 1, 3):
         part = Memory()
-        run_to_the_end(settings(name), task, part, resumed=Checkpoint(*whole.saved[place]), cluster=cluster)
-        position, _, values = whole.saved[place]
+        run_to_the_end(settings(name), task, part, resumed=Checkpoint(*whole.saved[number]), cluster=cluster)
+        position, _, values = whole.saved[number]
         assert [row.get("loss") for row in part.events] == [row.get("loss") for row in whole.events[position:]]
         rest = whole.metrics[len(whole.metrics) - len(part.metrics) :]
         assert without_clock(part.metrics) == without_clock(rest)

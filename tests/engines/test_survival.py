@@ -39,8 +39,8 @@ class Script(orlomo.Callback):
 class Trial:
     """A run of the faulty task with things happening to it."""
 
-    def __init__(self, place: Path, **more: Any):
-        self.place, self.faults, self.folder = place, place / "faults", place / "run"
+    def __init__(self, home: Path, **more: Any):
+        self.home, self.faults, self.folder = home, home / "faults", home / "run"
         self.task = faulty.task(self.faults)
         self.warnings: list[str] = []
         self.warn: Callable[[str], None] = self.warnings.append
@@ -122,7 +122,7 @@ def test_a_stopped_worker_is_only_late(tmp_path: Path) -> None:
     late = run.event_columns["delay"].argmax()
     assert (
         run.event_columns["eta"][late] < run.event_columns["eta"][0]
-    )  # folded in with the weight that its place deserves
+    )  # folded in with the weight that its delay deserves
 
 
 def test_a_report_that_is_not_finite_is_refused_and_computed_again(tmp_path: Path) -> None:
@@ -273,10 +273,10 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pyt
     """On a real file system of 1.5 MB, filled in the middle of the run and freed again."""
     monkeypatch.setattr(recording, "DISK_RETRY_SECONDS", 0.2)
     monkeypatch.setattr("orlomo.engines.live.loop.DISK_RETRY_SECONDS", 0.2)
-    with small_disk(tmp_path / "small-disk", "1500k") as place:
+    with small_disk(tmp_path / "small-disk", "1500k") as disk:
         trial = Trial(tmp_path, epochs=40, checkpoint_seconds=0.05)
-        trial.folder = place / "run"
-        filler = place / "filler"
+        trial.folder = disk / "run"
+        filler = disk / "filler"
 
         def warned(text: str) -> None:
             trial.warnings.append(text)

@@ -18,12 +18,12 @@ Clock: TypeAlias = Literal["virtual", "real"]
 class Facts(NamedTuple):
     """What is known of an engine.
 
-    `place`: `module:class` below `orlomo.engines`. `clock`: whether its seconds are virtual (then the same config gives
+    `path`: `module:class` below `orlomo.engines`. `clock`: whether its seconds are virtual (then the same config gives
     the same bits) or real. `settings`: the fields of `RunConfig` that it takes and that an engine without them refuses.
     `instead`: by the name of a setting that it refuses, what serves the same end here.
     """
 
-    place: str
+    path: str
     clock: Clock
     settings: frozenset[str]
     instead: Mapping[str, str] = MappingProxyType({})
@@ -62,7 +62,7 @@ def facts_of(name: str) -> Facts:
 
 def engine_class(name: str) -> type[Engine]:
     """The engine of this name, loaded."""
-    module, _, attribute = facts_of(name).place.partition(":")
+    module, _, attribute = facts_of(name).path.partition(":")
     found: type[Engine] = getattr(importlib.import_module(f"orlomo.engines.{module}"), attribute)
     return found
 

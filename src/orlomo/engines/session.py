@@ -77,18 +77,18 @@ class Session:
         self.events = 0  # recorded so far
         self.reports = 0
         self._started = time.monotonic()
-        self._earlier_seconds = 0.0  # of earlier sittings
+        self._earlier_seconds = 0.0  # of the earlier processes of this run
         self._evaluated = 0  # intervals of evaluation begun
         self._evaluated_at = -1  # reports at the newest evaluation
         self._pending: deque[_PendingEvaluation] = deque()
         self._worker_buffers: dict[int, Tensor] = {}
 
     def elapsed(self) -> float:
-        """Real seconds, earlier sittings included."""
+        """Real seconds, those of the earlier processes of this run included."""
         return self._earlier_seconds + time.monotonic() - self._started
 
     def restart_clock(self) -> None:
-        """This sitting begins now: what it took to start processes is not the run's time."""
+        """This process begins now: what it took to start workers is not the run's time."""
         self._started = time.monotonic()
 
     def fold(self, report: Report, seconds: float) -> list[Assignment]:
@@ -209,10 +209,10 @@ class Session:
             tensors |= {f"held.{assignment.index}.{name}": vector for name, vector in assignment.vectors.items()}
         for worker, kept in states.items():
             tensors |= {f"worker.{worker}.{name}": vector for name, vector in kept.vectors.items()}
-        for place, pending in enumerate(self._pending):
-            tensors[f"evaluation.{place}.params"] = pending.params
+        for position, pending in enumerate(self._pending):
+            tensors[f"evaluation.{position}.params"] = pending.params
             if pending.buffers is not None:
-                tensors[f"evaluation.{place}.buffers"] = pending.buffers
+                tensors[f"evaluation.{position}.buffers"] = pending.buffers
         for worker, buffers in self._worker_buffers.items():
             tensors[f"buffers.{worker}"] = buffers
         values = {
@@ -245,8 +245,8 @@ class Session:
         self._evaluated_at = values.get("evaluated_at", -1)
         self.callbacks.stop_reason = values.get("stopped")
         device = self.config.server_device
-        for place, row in enumerate(values["evaluations"]):
-            params, buffers = tensors[f"evaluation.{place}.params"], tensors.get(f"evaluation.{place}.buffers")
+        for position, row in enumerate(values["evaluations"]):
+            params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
             on_device = None if buffers is None else buffers.to(device)
             self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
         for name, buffers in tensors.items():

@@ -61,14 +61,14 @@ def load_newest(
 
     Others are passed over with a warning.
     """
-    found = positions(folder)
-    for place in reversed(range(len(found))):
+    left = positions(folder)
+    while left:
         try:
-            checkpoint = load(folder, found[place])
+            checkpoint = load(folder, left.pop())
             check(checkpoint)
             return checkpoint
         except RunFolderError as error:
-            warn(f"{error}; {'using the one before it' if place else 'there is none before it: beginning anew'}")
+            warn(f"{error}; {'using the one before it' if left else 'there is none before it: beginning again'}")
     return None
 
 

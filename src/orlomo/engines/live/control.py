@@ -28,9 +28,9 @@ class Control:
 
     def __init__(self, folder: Path, since: int):
         """`since`, in nanoseconds: requests from before were to a run that was killed, and nobody waits for these."""
-        self._place = folder / "control"
+        self._folder = folder / "control"
         self._next_look = 0.0
-        for path in self._place.glob("*"):
+        for path in self._folder.glob("*"):
             stamp = path.name.partition("-")[0]
             if not stamp.isdecimal() or int(stamp) < since:
                 with contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ class Control:
         if now < self._next_look:
             return
         self._next_look = now + POLL_SECONDS
-        for path in sorted(self._place.glob("*.json")):
+        for path in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError):  # what cannot be read and removed is not obeyed
                 self._answer(path, handle)
 
@@ -60,18 +60,18 @@ class Control:
     def close(self) -> None:
         """Nobody answers any more."""
         with contextlib.suppress(OSError):
-            for path in self._place.glob("*.json"):
+            for path in self._folder.glob("*.json"):
                 path.unlink(missing_ok=True)
-            self._place.rmdir()
+            self._folder.rmdir()
 
 
 def ask(folder: Path, request: Request) -> Any:
     """The asker's side: the run's answer, or an error if it does not run."""
     if not is_being_written(folder):
         raise RunFolderError(f"{folder} is not running: `orlomo resume {folder} --workers N` starts it with N workers")
-    place = folder / "control"
-    place.mkdir(exist_ok=True)
-    path = place / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
+    requests = folder / "control"
+    requests.mkdir(exist_ok=True)
+    path = requests / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
     _write(path, request)
     until = time.monotonic() + ANSWER_SECONDS
     answered = path.with_suffix(".answer")

@@ -34,7 +34,7 @@ class NotStarted(NamedTuple):
 
 
 class NoRoom(NamedTuple):
-    """These workers have no place to work yet, and should not be waited for; `Ready` follows when they have."""
+    """These workers have nowhere to run yet and should not be waited for; `Ready` follows when there is room."""
 
     workers: tuple[int, ...]
     busy: frozenset[int] = frozenset()

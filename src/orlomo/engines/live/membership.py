@@ -197,11 +197,11 @@ class Membership:
         return self._ask_to_leave(rank, is_busy)
 
     def _no_room(self, ranks: list[Rank]) -> list[Action]:
-        """Workers without a place to work take no part until they have one: the others do not wait for them."""
+        """Workers with nowhere to run take no part until there is room: the others do not wait for them."""
         if not ranks:
             return []
-        some = f"{len(ranks)} worker{'s have' if len(ranks) > 1 else ' has'} no place to work yet"
-        actions: list[Action] = [Say(f"{some}: continuing without, joining when there is room")]
+        some, they = ("1 worker has", "it joins") if len(ranks) == 1 else (f"{len(ranks)} workers have", "they join")
+        actions: list[Action] = [Say(f"{some} nowhere to run yet: continuing without; {they} when there is room")]
         for rank in ranks:
             assert rank.worker is not None
             if rank.is_leaving:

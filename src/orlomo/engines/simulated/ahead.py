@@ -90,7 +90,7 @@ class RoundsAhead:
 
     def evaluate(self, params: Tensor, buffers: Tensor | None) -> int:
         """Start an evaluation; `params` must not change. The ticket is for `evaluation`."""
-        while self._pool.free < 2:  # the last place is kept for the round that is needed next
+        while self._pool.free < 2:  # the last slot is kept for the round that is needed next
             self._collect()
         self._serial += 1
         self._pool.submit(self._serial, EvaluationRequest(params, buffers))
@@ -109,7 +109,7 @@ class RoundsAhead:
 
     def _fill(self) -> None:
         for key in islice(self._upcoming, WINDOW):
-            if self._pool.free <= 2:  # one place is kept for an evaluation, one for the round that is needed next
+            if self._pool.free <= 2:  # one slot is kept for an evaluation, one for the round that is needed next
                 return
             held = self.assignments.get(key[0])
             if key not in self._tickets and held is not None and held.round == key[1]:

@@ -111,12 +111,12 @@ class InlinePool(Pool):
         ticket, request = self._waiting.popleft()
         with on_threads(self._threads):
             if isinstance(request, RoundRequest):
-                place = request.assignment.params.device
+                home = request.assignment.params.device
                 # A copy: a signal may end this round in the middle, and a checkpoint must hold the state before it.
                 report, state = self._runner.run(
                     request.assignment.to(self._device), request.state.copy().to(self._device)
                 )
-                return ticket, Computed(report.to(place), state.to(place))
+                return ticket, Computed(report.to(home), state.to(home))
             assert isinstance(request.params, Tensor)
             assert not isinstance(request.buffers, bool)
             return ticket, self._runner.evaluate(request.params, request.buffers)
@@ -141,7 +141,7 @@ class ProcessPool(Pool):
     def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str, jobs: int, params: Tensor):
         start_method = "fork" if hasattr(os, "fork") and torch.device(device).type == "cpu" else "spawn"
         context: Any = torch.multiprocessing.get_context(start_method)
-        count = 2 * jobs + 2  # see RoundsAhead: two places are not for work ahead
+        count = 2 * jobs + 2  # see RoundsAhead: two slots are not for work ahead
         shape = Shape.of(task, method, seed, params, keeps=True)
         self._slots = [Slot(shape) for _ in range(count)]
         self._averages = task.buffers == "average"

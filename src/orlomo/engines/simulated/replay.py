@@ -112,7 +112,7 @@ class _Comparison:
     metrics: Columns
     parted_at: int | None = None
     execution: Execution | None = None
-    place: int = 0
+    position: int = 0
     due: bool = False
     checksums: dict[int, str] = field(init=False)
 
@@ -122,8 +122,8 @@ class _Comparison:
         self.reports = 0
 
     def event(self, row: dict[str, Any]) -> None:
-        recorded = float(self.events["loss"][self.place])
-        self.place += 1
+        recorded = float(self.events["loss"][self.position])
+        self.position += 1
         if "loss" not in row or self.parted_at is not None:
             return
         self.reports += row["kind"] == REPORT
