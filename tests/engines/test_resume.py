@@ -141,7 +141,7 @@ def test_replay_says_where_a_run_parts_from_its_record(tmp_path: Path) -> None:
     path.write_text("".join([*lines[:11], ",".join(fields) + "\n", *lines[12:]]))
     result = orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
     assert not result.agrees
-    assert result.parted_at == 10
+    assert result.first_difference == 10
     assert "the parameters agree, but the record of iteration 10 is not what was computed" in str(result)
 
 
@@ -150,7 +150,7 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
     other = classification(train_data=tuple(part.flip(0) for part in classification().train_data))
     result = orlomo.replay(tmp_path / "run", task=other, jobs=1)
     assert not result.agrees
-    assert result.parted_at == 0
+    assert result.first_difference == 0
     assert "the parameters differ; they part at iteration 0" in str(result)
     path = tmp_path / "run" / "events.csv"
     lines = path.read_text().splitlines(keepends=True)

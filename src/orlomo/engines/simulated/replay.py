@@ -30,16 +30,16 @@ class Replay:
     iteration: int
     recorded_checksum: str
     replayed_checksum: str
-    parted_at: int | None = None
+    first_difference: int | None = None
     changed_code: tuple[str, ...] = ()  # of `task` and `method`, whose file is not what it was
 
     def __str__(self) -> str:
         if self.agrees:
             return f"{self.events} events replayed: the parameters agree, bit for bit ({self.replayed_checksum})"
         if self.recorded_checksum == self.replayed_checksum:
-            what = f"the parameters agree, but the record of iteration {self.parted_at} is not what was computed"
+            what = f"the parameters agree, but the record of iteration {self.first_difference} is not what was computed"
         else:
-            what = f"the parameters differ; they part at iteration {self.parted_at}"
+            what = f"the parameters differ, first at iteration {self.first_difference}"
         why = (
             f" (the file of the {' and of the '.join(self.changed_code)} has changed since)"
             if self.changed_code
@@ -80,11 +80,10 @@ def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, callbacks: Cal
             f"replay of {run.folder}: stopped, so that there is nothing to compare: {callbacks.stop_reason}"
         )
     recorded, replayed = checksum(run.params), checksum(execution.server.params)
-    parted = recorder.parted_at
-    if recorded != replayed and parted is None:
-        parted = execution.server.iteration
-    iteration = execution.server.iteration
-    return Replay(parted is None, saved.position, iteration, recorded, replayed, parted)
+    difference, iteration = recorder.first_difference, execution.server.iteration
+    if recorded != replayed and difference is None:
+        difference = iteration
+    return Replay(difference is None, saved.position, iteration, recorded, replayed, difference)
 
 
 def trace_of(events: Columns, count: int) -> Schedule:
@@ -110,7 +109,7 @@ class _Comparison:
 
     events: Columns
     metrics: Columns
-    parted_at: int | None = None
+    first_difference: int | None = None
     execution: Execution | None = None
     position: int = 0
     due: bool = False
@@ -124,7 +123,7 @@ class _Comparison:
     def event(self, row: dict[str, Any]) -> None:
         recorded = float(self.events["loss"][self.position])
         self.position += 1
-        if "loss" not in row or self.parted_at is not None:
+        if "loss" not in row or self.first_difference is not None:
             return
         self.reports += row["kind"] == REPORT
         known = self.checksums.get(self.reports)
@@ -133,7 +132,7 @@ class _Comparison:
         settled = self.execution.server.ledger.settled
         same_params = known is None or not settled or known == checksum(self.execution.server.params)
         if not same_loss or not same_params:
-            self.parted_at = row["iteration"]
+            self.first_difference = row["iteration"]
 
     def metric(self, row: dict[str, Any]) -> None:
         pass
