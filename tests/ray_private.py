@@ -66,7 +66,7 @@ def trouble(folder: Path) -> None:
         print(said)
         assert driver.returncode == (130 if number == signal.SIGINT else -number)
         if number == signal.SIGINT:
-            assert said.endswith(f"stopped by SIGINT; saved. Go on with: orlomo resume {folder}\n")
+            assert said.endswith(f"stopped by SIGINT; saved. Continue with: orlomo resume {folder}\n")
             assert not alive("raylet", "gcs_server", "ray::")
     until = time.monotonic() + 10  # of a killed driver's cluster, what could do anything ends with it
     while left := alive("raylet/raylet", "gcs_server", "ray::RayWorker"):

@@ -255,7 +255,7 @@ def _execute(
             _finish(engine, recorder, signals, warn)
         except Interrupted as stop:
             command = resume_command(run.folder) + engine.resume_flags
-            raise Interrupted(f"{stop}; saved. Go on with: {command}", stop.signal_number) from None
+            raise Interrupted(f"{stop}; saved. Continue with: {command}", stop.signal_number) from None
         except signals.Stop as stop:  # while the last files were written
             raise signals.interrupted(stop, "the run was complete, and is saved") from None
         finally:

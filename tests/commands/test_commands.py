@@ -188,7 +188,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
         output, errors = process.communicate()
     assert process.returncode == code
     assert output == ""
-    assert errors == f"orlomo: stopped by {signal.Signals(number).name}; saved. Go on with: orlomo resume runs/a\n"
+    assert errors == f"orlomo: stopped by {signal.Signals(number).name}; saved. Continue with: orlomo resume runs/a\n"
     assert len(jobs) == 2
     assert not any(map(faulty.alive, jobs))
     lines = len((tmp_path / "runs" / "a" / "events.csv").read_text().splitlines())

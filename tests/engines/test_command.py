@@ -76,7 +76,7 @@ def test_ctrl_c_in_the_first_moments(seconds: float, tmp_path: Path) -> None:
         _, errors = server.communicate()
     assert server.returncode == 130, errors
     assert len(errors.splitlines()) == 1
-    assert "saved. Go on with" in errors
+    assert "saved. Continue with" in errors
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -88,7 +88,7 @@ def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, cod
         server.send_signal(number)
         _, errors = server.communicate()
     assert server.returncode == code
-    assert f"saved. Go on with: orlomo resume {folder}" in errors
+    assert f"saved. Continue with: orlomo resume {folder}" in errors
     assert faulty.gone_within(2.0, family)
     assert orlomo.replay(folder, jobs=1).agrees
 

@@ -97,7 +97,7 @@ def test_stopped_and_gone_on_with_to_the_same_bits(tmp_path: Path) -> None:
             process.send_signal(number)
             _, errors = process.communicate()
         assert process.returncode == 128 + number
-        assert f"saved. Go on with: orlomo {' '.join(words)}" in errors
+        assert f"saved. Continue with: orlomo {' '.join(words)}" in errors
         assert not of_session(process.pid)
         assert not orlomo.load(folder).finished
     for out in ("stopped", "whole"):

@@ -53,7 +53,7 @@ def call(options: argparse.Namespace) -> int:
         trained = _grid(options, table) if trains else None
     except Interrupted as stop:
         again = shlex.join(["orlomo", *sys.argv[1:]])
-        raise Interrupted(f"{stop}. Go on with: {again}", stop.signal_number) from None
+        raise Interrupted(f"{stop}. Continue with: {again}", stop.signal_number) from None
     if options.json and not options.tune:
         parts = [part for part in (measured, trained) if part is not None]
         print(json.dumps(parts[0] if len(parts) == 1 else {"measured": measured, "table": trained}))
