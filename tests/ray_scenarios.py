@@ -141,7 +141,7 @@ def losses(folder: Path) -> None:
 
 
 def killed_driver(folder: Path) -> None:
-    """The run goes on from its checkpoint on the same cluster."""
+    """The run continues from its checkpoint on the same cluster."""
     task = f"{Path(__file__).parent / 'sleepy.py'}:task"
     command = [sys.executable, "-m", "orlomo"]
     settings = ["--engine", "ray", "--address", CLUSTER.address, "--workers", "2", "--local-steps", "2"]
@@ -162,7 +162,7 @@ def killed_driver(folder: Path) -> None:
 
 
 def frozen_node(folder: Path) -> None:
-    """A node stops answering, as a machine does that hangs. Nobody waits for it, and it is noticed within 10 s."""
+    """A node stops answering, as a machine does that hangs. No worker waits for it, and it is noticed within 10 s."""
     ray_crew.GATHER_SECONDS = 60.0  # both begin, however busy this machine is
     nodes = [node for node in CLUSTER.worker_nodes if node.all_processes["raylet"][0].process.poll() is None]
     moments: list[float] = []

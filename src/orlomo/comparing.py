@@ -47,7 +47,7 @@ def compare(
     callbacks: Sequence[Callback] = (),
     warn: Callable[[str], None] = print,
 ) -> Comparison:
-    """Run every config (by method, a seed each) into `folder`; runs that are there already are used or resumed."""
+    """Run every config (by method, one per seed) into `folder`; runs that are there already are used or resumed."""
     more: dict[str, Any] = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "callbacks": callbacks, "warn": warn}
     found: dict[str, list[Run | None]] = {name: [] for name in configs}
     for name, seeds in configs.items():

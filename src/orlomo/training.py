@@ -1,4 +1,4 @@
-"""The whole way on one page: config -> task, method, cluster -> engine -> run folder."""
+"""Training from beginning to end: config -> task, method, cluster -> engine -> run folder."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def train(
         out: the run folder; None: a new one under `runs/`.
         ray: which Ray cluster, and what it brings to the workers; None: RAY_ADDRESS, else a private one.
         tensorboard: write scalars and delay histograms for TensorBoard into the run's folder, too.
-        callbacks: objects of subclasses of `orlomo.Callback`, called as the run goes on, in this order.
-        warn: called with what a person should know: a worker lost, a disk full.
+        callbacks: objects of subclasses of `orlomo.Callback`, called while the run is under way, in this order.
+        warn: called with what the user should know: a worker lost, a disk full.
 
     Returns:
         The run: `run.params`, `run.events`, `run.metrics`, `run.folder`.
@@ -266,14 +266,14 @@ def _execute(
 
 
 def _tensorboard(folder: Path, warn: Warn) -> TensorBoardWriter:
-    """TensorBoard's files of this run; those of a run that is continued are written anew."""
+    """TensorBoard's files of this run; those of a run that is continued are written again."""
     for path in writes_in(folder):
         path.unlink()
     return TensorBoardWriter(folder, warn)
 
 
 def _say_what_is_lost(run: Run, warn: Warn) -> None:
-    """The work since the last checkpoint, which is computed anew."""
+    """The work since the last checkpoint, which is computed again."""
     if not (run.folder / "events.csv").is_file():
         return
     saved, lost = run.checkpoint, run.unsaved
@@ -281,7 +281,7 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
     if reports:
         seconds = float(lost["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
         since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
-        warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed anew")
+        warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed again")
 
 
 def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:

@@ -1,4 +1,4 @@
-"""kill -9 at any moment, Ctrl-C, a full disk: the run goes on from its checkpoint and ends with the same bits."""
+"""kill -9 at any moment, Ctrl-C, a full disk: the run continues from its checkpoint and ends with the same bits."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
     result = orlomo.replay(tmp_path / "run", task=other, jobs=1)
     assert not result.agrees
     assert result.first_difference == 0
-    assert "the parameters differ; they part at iteration 0" in str(result)
+    assert "the parameters differ, first at iteration 0" in str(result)
     path = tmp_path / "run" / "events.csv"
     lines = path.read_text().splitlines(keepends=True)
     lines[5], lines[6] = lines[6], lines[5]

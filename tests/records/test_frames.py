@@ -1,4 +1,4 @@
-"""A run's tables for a person: pandas frames where pandas is installed."""
+"""A run's tables in Python: pandas frames where pandas is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks: what a user's code sees of a run while it goes on, and how it ends a run or keeps its best model."""
+"""Callbacks: what a user's code sees of a run under way, and how it ends a run or keeps its best model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 class Callback:
-    """Base class of callbacks: every method does nothing until a subclass says what it does.
+    """Base class of callbacks: every method does nothing unless a subclass overrides it.
 
     They are called in the process of the server, in the order in which they were given to `orlomo.train`, `resume` or
     `compare`; `replay` calls `started`, `event` and `finished` only. One that raises ends the run with its own error,
@@ -41,14 +41,14 @@ class Callback:
 
     watches_only: bool = False
     """Set to True by a callback that never stops a run nor keeps a best model. Where all callbacks only watch, the
-    simulator computes on while an evaluation is under way; else it waits, so that what they do does not depend on the
+    simulator continues while an evaluation is under way; else it waits, so that what they do does not depend on the
     number of jobs."""
 
     def started(self, run: RunHandle) -> None:
         """The run begins, or continues: `run.kept` is then the run so far."""
 
     def event(self, row: Row) -> None:
-        """A row of the trace, as in events.csv: a report was folded in, or a worker came or went.
+        """A row of the trace, as in events.csv: a report was folded in, or a worker joined or left.
 
         `row["kind"]` is `report`, `crash`, `return`, `join` or `leave`. Beside the columns of events.csv: `reports` and
         `samples`, both so far.
@@ -58,7 +58,7 @@ class Callback:
         """An evaluation is done; a row as in metrics.csv."""
 
     def warning(self, text: str) -> None:
-        """Something that a person should know: a worker was lost, the disk is full."""
+        """Something that the user should know: a worker was lost, the disk is full."""
 
     def finished(self, run: Run) -> None:
         """The run is over, for now or for good: at its end, stopped, interrupted or failed.
@@ -170,7 +170,7 @@ class Callbacks:
         self._current = None
 
     def warning(self, text: str) -> None:
-        """To every callback, and to whoever else is to be warned."""
+        """To every callback, and to the `warn` that the run was given."""
         self._call(lambda callback: callback.warning(text))
         self._warn(text)
 

@@ -1,4 +1,4 @@
-"""The contract of an engine: what carries a run out, on virtual or on real time, wherever its workers are."""
+"""The contract of an engine: what executes a run, on virtual or on real time, wherever its workers are."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, signals: Signals) -> None:
-        """Go to the end of the run; the last `save` is the caller's.
+        """Run to the end; the caller does the last `save`.
 
         A signal saves and raises `Interrupted`; what a callback raised is raised once the run is saved.
         """

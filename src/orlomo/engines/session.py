@@ -1,6 +1,7 @@
 """What every engine does with a report: fold it in, record it, evaluate and checkpoint when that is due.
 
-Engines differ in where reports come from; a session knows nothing of that. It is told what happened, in order.
+Engines differ in where reports come from; a session knows nothing of that. Its methods are called with what happened,
+in order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from orlomo.tasks.task import Task
 
 
 class Recorder(Protocol):
-    """What a session tells as it goes."""
+    """What a session writes to."""
 
     def event(self, row: dict[str, Any]) -> None: ...
     def metric(self, row: dict[str, Any]) -> None: ...
@@ -39,7 +40,7 @@ class Recorder(Protocol):
 
 
 class Evaluator(Protocol):
-    """Evaluates parameters while the run goes on."""
+    """Evaluates parameters while the run continues."""
 
     def evaluate(self, params: Tensor, buffers: Tensor | None) -> int:
         """Start an evaluation; `params` must not change. The ticket is for `evaluation`."""
@@ -110,7 +111,7 @@ class Session:
         self._record({**row, "loss": report.loss})
 
     def record_change(self, row: dict[str, Any]) -> None:
-        """A worker has come or gone."""
+        """A worker has joined or left."""
         self._worker_buffers.pop(row["worker"], None)
         self.events += 1
         self._record(row)
@@ -236,7 +237,7 @@ class Session:
         self.callbacks.best = None
 
     def load(self, saved: Checkpoint) -> list[Assignment]:
-        """Go on from a checkpoint; gives the assignments that were in flight."""
+        """Continue from a checkpoint; returns the assignments that were in flight."""
         tensors, values = saved.tensors, saved.values
         vectors = _below(tensors, "server")
         self.server.load_state_dict({**vectors, "numbers": values["numbers"], "ledger": values["ledger"]})

@@ -1,4 +1,4 @@
-"""log.txt of a run: what happened to its workers and its disk, a line each, with the time."""
+"""log.txt of a run: what happened to its workers and its disk, one line per event, with the time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orlomo.errors import OrlomoError
 
 
 class Log:
-    """Says things to a person at once, and keeps them in the run folder as far as its disk allows."""
+    """Warns the user at once, and keeps the warnings in the run folder as far as its disk allows."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]):
         self._path, self._say = folder / "log.txt", say

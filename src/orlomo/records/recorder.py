@@ -1,4 +1,4 @@
-"""Writing a run folder while the run goes on: rows of its tables, checkpoints, models."""
+"""Writing a run folder while the run is under way: rows of its tables, checkpoints, models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHECKPOINT_SHARE = 0.05
 
 
 class RunRecorder:
-    """Writes a run folder while the run goes on."""
+    """Writes a run folder while the run is under way. One process at a time: the folder is locked."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class RunRecorder:
         resumed: Checkpoint | None = None,
         full_disk: Callable[[str], None] | None = None,
     ):
-        """`full_disk`: told when rows cannot be written; they are kept and tried again. None: that is an error."""
+        """`full_disk`: called when rows cannot be written; they are kept and tried again. None: that is an error."""
         self.folder = folder
         self._full_disk = full_disk
         self._command = resume_command(folder) if full_disk is None else ""
@@ -77,7 +77,7 @@ class RunRecorder:
             if self._full_disk is None:
                 raise
             self._next_flush = time.monotonic() + DISK_RETRY_SECONDS
-            self._full_disk(f"{error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")
+            self._full_disk(f"{error}; training continues, next try in {DISK_RETRY_SECONDS:g} s")
 
     @property
     def due(self) -> bool:

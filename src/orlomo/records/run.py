@@ -1,7 +1,7 @@
 """A run folder: what a run writes, and how to read it back. Every file in it is readable without this package.
 
 config.toml            the resolved configuration
-events.csv             one row per event: who reported when, with what delay and weight (see clusters/schedule.py)
+events.csv             one row per event: which worker reported when, its delay and weight (see clusters/schedule.py)
 metrics.csv            one row per evaluation
 metrics.json           what its metrics are: label, which direction is better, how to show them
 checkpoints/           safetensors + JSON
@@ -48,7 +48,7 @@ MEASURED = "metrics.json"
 class Run:
     """A run, finished or not, read from its folder.
 
-    `params`, `events` and `metrics` are what was learnt, who reported when, and the evaluations.
+    `params` is what was learnt, `events` which worker reported when, `metrics` the evaluations.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", workers=2, epochs=0.5, jobs=1, out=getfixture("tmp_path") / "run")
@@ -148,7 +148,7 @@ class Run:
         return "finished" if done else "stopped"
 
     def is_cut_off(self, table: str) -> bool:
-        """Whether `events` or `metrics` ends in the middle of a line, and nobody is writing the rest."""
+        """Whether `events` or `metrics` ends in the middle of a line, and no process is writing the rest."""
         return self.state != "running" and is_cut_off(self.folder / f"{table}.csv")
 
     @property
@@ -232,7 +232,7 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
 
 
 def resume_command(folder: Path) -> str:
-    """What to type to go on with a run."""
+    """What to type to continue a run."""
     return f"orlomo resume {shlex.quote(str(folder))}"
 
 

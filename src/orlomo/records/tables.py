@@ -26,7 +26,7 @@ Columns = dict[str, NDArray[Any]]
 Schema = Mapping[str, str]
 
 EVENTS: Schema = {**COLUMNS, "kind": "s", "loss": "d"}
-"""The columns of events.csv: those of a trace, and the loss that a report tells."""
+"""The columns of events.csv: those of a trace, and the loss of a report."""
 
 METRICS: Schema = {
     "iteration": "q",
@@ -44,7 +44,7 @@ DISPENSABLE = ("round", "index", "learning_rate", "real_seconds", "loss", "weigh
 """Columns in which a row may lack its number and still be shown; so may those of metrics."""
 
 ROUNDS = (KINDS[REPORT], KINDS[DROP])
-"""Kinds of events that are the end of a round; the others are a worker's comings and goings."""
+"""Kinds of events that are the end of a round; the others say that a worker joined or left."""
 
 MANY = 1000
 """Rows beyond which a table is read in a faster way."""
@@ -57,7 +57,7 @@ DTYPES = {"q": np.int64, "d": np.float64, "s": object}
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """What a column of metrics.csv holds, for those that show it.
+    """What a column of metrics.csv holds, for whatever shows it.
 
     `label` says it in full (test accuracy), `title` without the data (accuracy); `metric` is the metric's name.
     """

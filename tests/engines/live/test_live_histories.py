@@ -40,7 +40,7 @@ EVENTS = 30
 
 
 class History:
-    """A run as the loop sees it, with its own account of who should be where."""
+    """A run as the loop sees it, with its own account of where each worker should be."""
 
     def __init__(self, seed: int):
         self.source = source = random.Random(seed)
@@ -53,7 +53,7 @@ class History:
         self.now, self.ended = 0.0, False
         self.running: dict[int, int] = {}  # worker -> rank
         self.ready: set[int] = set()
-        self.held: set[int] = set()  # who holds an assignment
+        self.held: set[int] = set()  # workers that hold an assignment
         self.ids: set[int] = set()  # ever given out
         self.gone: set[int] = set()  # stopped, or replaced by a resume
         self.seen: Counter[str] = Counter()
@@ -81,7 +81,7 @@ class History:
             case Start(worker, rank):
                 self.start(worker, rank, event)
             case Stop(worker):
-                assert worker in self.running, "only who was started is stopped, and once"
+                assert worker in self.running, "only a worker that was started is stopped, and once"
                 del self.running[worker]
                 self.ready.discard(worker)
                 self.gone.add(worker)
@@ -124,7 +124,7 @@ class History:
         for one in assigned:
             if one.worker == besides:
                 continue
-            assert one.worker not in self.gone, "who has left gets no assignment"
+            assert one.worker not in self.gone, "a worker that has left gets no assignment"
             assert one.worker in self.running
             assert self.membership.takes_part(one.worker)
             assert not self.membership.is_leaving(one.worker)
@@ -176,8 +176,8 @@ class History:
             options.append((lambda: self.lose(source.choice(sorted(self.running))), 3.0))
         if late := sorted(set(self.running) - self.ready):
             options.append((lambda: self.make_ready(source.choice(late)), 5.0))
-        anybody = source.randrange(self.membership.next_worker + 1)
-        options.append((lambda: self.tell(Remove(anybody, anybody in self.held)), 1.0))
+        any_worker = source.randrange(self.membership.next_worker + 1)
+        options.append((lambda: self.tell(Remove(any_worker, any_worker in self.held)), 1.0))
         acts, weights = zip(*options, strict=True)
         source.choices(acts, weights)[0]()
         self.check()
@@ -197,9 +197,9 @@ class History:
         assert self.ledger.present == len(counted)
         assert self.held <= counted
         assert len({rank.number for rank in membership.ranks}) == len(membership)
-        assert any(not rank.is_leaving for rank in membership.ranks), "somebody stays"
+        assert any(not rank.is_leaving for rank in membership.ranks), "a worker stays"
         assert all(rank.worker is not None or rank.due is not None for rank in membership.ranks)
-        assert there or membership.next_due < float("inf"), "somebody is there, or will be"
+        assert there or membership.next_due < float("inf"), "a worker is there, or will be"
 
     def calm(self) -> None:
         """With all trouble over, the run trains on."""

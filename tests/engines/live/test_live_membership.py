@@ -1,4 +1,4 @@
-"""Who takes part in a live run: each rule by hand. Generated histories are in test_live_histories.py."""
+"""Which workers take part in a live run: each rule by hand. Generated histories are in test_live_histories.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from orlomo.engines.live.events import (
 )
 from orlomo.engines.live.membership import LONGEST_WAIT_SECONDS, LOSSES_IN_A_ROW, REFUSALS_IN_A_ROW, Membership
 
-NOBODY: frozenset[int] = frozenset()
+NONE_BUSY: frozenset[int] = frozenset()
 
 
 def begun(workers: int) -> Membership:
@@ -231,7 +231,7 @@ def test_an_added_worker_gets_the_lowest_rank_that_is_free() -> None:
 def test_a_method_for_one_worker_gets_no_second() -> None:
     membership = Membership(limit=1)
     membership.handle(Begin(1), 0.0)
-    for event in (Add(), Resize(2, NOBODY)):
+    for event in (Add(), Resize(2, NONE_BUSY)):
         assert membership.handle(event, 0.0) == [Deny("the method of this run runs on 1 worker, not 2")]
 
 
@@ -266,7 +266,7 @@ def test_workers_without_room_wait_under_their_ids() -> None:
 
 
 def test_of_those_without_room_the_idle_leave_first() -> None:
-    """When the last that holds an assignment leaves, the barrier closes and whoever waits at it gets another."""
+    """When the last that holds an assignment leaves, the barrier closes and those that wait at it get another."""
     actions = without_words(begun(3).handle(NoRoom((0, 1, 2), busy=frozenset({0, 2})), 0.0))
     assert actions == [Leave(1, "leave"), Leave(0, "leave"), Leave(2, "leave")]
 
@@ -292,8 +292,8 @@ def test_the_number_of_workers_changes_from_the_highest_rank() -> None:
     membership.handle(Remove(0, is_busy=True), 0.0)
     assert membership.handle(Resize(1, frozenset({0, 1})), 0.0) == [Stop(2), Leave(2, "leave")]
     assert [(rank.worker, rank.is_leaving) for rank in membership.ranks] == [(0, True), (1, False)]
-    assert membership.handle(Resize(3, NOBODY), 0.0) == [Start(4, 2), Start(5, 3)]
-    assert membership.handle(Resize(0, NOBODY), 0.0) == [Deny("workers must be at least 1, not 0")]
+    assert membership.handle(Resize(3, NONE_BUSY), 0.0) == [Start(4, 2), Start(5, 3)]
+    assert membership.handle(Resize(0, NONE_BUSY), 0.0) == [Deny("workers must be at least 1, not 0")]
 
 
 def test_a_resumed_run_starts_its_workers_under_their_ids_and_forgets_losses() -> None:
@@ -317,7 +317,7 @@ def test_an_empty_rank_that_cannot_be_filled_after_a_resume_is_tried_again() -> 
     membership = begun(2)
     lose(membership, 0)
     again = saved(membership)
-    again.handle(Resume(NOBODY), 9.0)
+    again.handle(Resume(NONE_BUSY), 9.0)
     assert again.handle(Tick(), 9.0) == [Start(2, 0)]
     assert again.handle(NotStarted(2, "no memory"), 9.0) == [Say("no memory")]
     assert again.handle(Tick(), 9.0) == [Start(3, 0)]

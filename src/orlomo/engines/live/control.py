@@ -1,6 +1,6 @@
 """Requests to a running run, as small JSON files in its folder: `control/N.json` in, `control/N.answer` back.
 
-Files need no port and no open socket, and only those who may write to the run folder can ask.
+Files need no port and no open socket, and asking takes the right to write to the run folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Control:
     """The run's side: looks for requests now and then, and answers each."""
 
     def __init__(self, folder: Path, since: int):
-        """`since`, in nanoseconds: requests from before were to a run that was killed, and nobody waits for these."""
+        """`since`, in nanoseconds: earlier requests were to a process that was killed, and are not answered."""
         self._folder = folder / "control"
         self._next_look = 0.0
         for path in self._folder.glob("*"):
@@ -58,7 +58,7 @@ class Control:
         _write(path.with_suffix(".answer"), answer)
 
     def close(self) -> None:
-        """Nobody answers any more."""
+        """Remove the folder: no request is answered any more."""
         with contextlib.suppress(OSError):
             for path in self._folder.glob("*.json"):
                 path.unlink(missing_ok=True)

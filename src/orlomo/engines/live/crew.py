@@ -39,7 +39,7 @@ CrewEvent = Ready | NoRoom | Arrived | Lost
 
 
 class Crew(Protocol):
-    """The workers of a live run. It knows no method and no rule about who takes part."""
+    """The workers of a live run. It knows no method, and not which workers take part."""
 
     @property
     def anyone_ready(self) -> bool:
@@ -112,7 +112,7 @@ class Member:
         self.assignment = None
 
     def overdue(self, now: float) -> str:
-        """What is to be said of it if it is past its deadline, else nothing."""
+        """Why it is given up if it is past its deadline, else an empty string."""
         return f"no sign of life for {now - self.sent:.0f} s" if now > self.deadline else ""
 
 

@@ -1,6 +1,6 @@
 """What happens to the workers of a live run. A membership answers each event with actions.
 
-`busy` is who holds an assignment that it has not reported yet; only the loop knows that.
+`busy`: the workers that hold an assignment and have not reported it yet; only the loop knows that.
 """
 
 from __future__ import annotations

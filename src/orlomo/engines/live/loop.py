@@ -1,7 +1,7 @@
 """A run in real time: the worker that reports first is folded in and answered first; none waits for the slowest.
 
-The crew reaches the workers, wherever they are; the membership decides who takes part; the loop, here, folds reports
-in, records, evaluates, saves, and carries out what the membership decides.
+The crew reaches the workers, wherever they are; the membership decides which of them take part; the loop, here, folds
+reports in, records, evaluates, saves, and carries out what the membership decides.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Live(Engine):
         """The workers' side and something to evaluate with, closed when the stack is."""
 
     def run(self, signals: Signals) -> None:
-        """Go to the end (the last `save` is the caller's). A signal saves and raises `Interrupted`."""
+        """Run to the end (the caller does the last `save`). A signal saves and raises `Interrupted`."""
         with ExitStack() as stack:
             self._crew, self._evaluator = self.open(stack)
             control = Control(self._folder, self._since)
@@ -258,4 +258,4 @@ class Live(Engine):
         try:
             self.save()
         except RunFolderError as error:
-            self._log.warn(f"NO CHECKPOINT: {error}; training goes on, next try in {DISK_RETRY_SECONDS:g} s")
+            self._log.warn(f"NO CHECKPOINT: {error}; training continues, next try in {DISK_RETRY_SECONDS:g} s")

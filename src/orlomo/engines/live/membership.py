@@ -1,4 +1,4 @@
-"""Who takes part in a live run: a state machine without clock, processes or vectors.
+"""Which workers take part in a live run: a state machine without clock, processes or vectors.
 
 The loop calls `handle` with everything that happens to workers and carries out the actions that come back. A rank is
 the stable position of a worker: its device and its pace. A worker that is lost is followed by another in the same rank.
@@ -38,7 +38,7 @@ class Rank:
 
     number: int
     worker: int | None = None
-    takes_part: bool = False  # the server counts its worker; else that one is waiting for room
+    takes_part: bool = False  # the server counts its worker; else its worker is waiting
     is_leaving: bool = False  # its worker leaves after its report
     refusals: int = 0  # in a row
     losses: int = 0  # in a row, without a report between
@@ -214,7 +214,7 @@ class Membership:
     def _resume(self, busy: frozenset[int], now: float) -> list[Action]:
         """Every worker is started again under its id; what it held is sent to it once more.
 
-        Whoever resumes has mended what was wrong: losses and refusals are counted from zero.
+        What was wrong may have been mended since: losses and refusals are counted from zero.
         """
         for rank in self.ranks:
             rank.refusals, rank.losses, rank.cause = 0, 0, None

@@ -1,4 +1,4 @@
-"""Worker processes: started, watched, listened to, stopped. What happens to them is told in the order it happened."""
+"""Worker processes: started, watched, listened to, stopped. Events are returned in the order in which they happened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation in a process of its own, so that it keeps nobody waiting."""
+"""Evaluation in a process of its own, so that no worker waits for it."""
 
 from __future__ import annotations
 

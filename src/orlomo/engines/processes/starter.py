@@ -2,7 +2,7 @@
 
 Processes come from a server that has torch loaded (`forkserver`): a new one is there in some milliseconds, and with
 none of this process's threads and locks. Tasks are sent with cloudpickle, so lambdas and what a script or a notebook
-defines will do; large tensors go to shared memory, once, and are mapped by every process.
+defines can be used; large tensors go to shared memory, once, and are mapped by every process.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def end(process: Any, pipe: Connection) -> None:
 
 
 def send(pipe: Connection, message: Any) -> None:
-    """From a process that was started here: send, or end where nobody listens any more."""
+    """From a process that was started here: send, or end where the parent has closed the pipe."""
     try:
         pipe.send(message)
     except OSError:
@@ -133,7 +133,7 @@ def receive(pipe: Connection) -> Any:
 
 
 def _run(pickled: _Pickled, pipe: Connection) -> None:
-    """The life of a process."""
+    """The main function of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
@@ -217,7 +217,7 @@ def _memory(content: bytes) -> Tensor:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """What is started within is deaf to Ctrl-C: a terminal sends it to everybody, but it is the parent's to handle."""
+    """What is started within ignores Ctrl-C: a terminal sends it to all processes, but the parent handles it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

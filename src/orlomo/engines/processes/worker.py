@@ -1,4 +1,4 @@
-"""A worker in a process of its own: assignments in, reports out, until it is told to stop or the server is gone."""
+"""A worker in a process of its own: assignments in, reports out, until it is stopped or the server is gone."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def import_ray() -> Any:
 
 
 def _knock(address: str) -> None:
-    """Say at once what Ray finds out in minutes: that nobody listens there, or speaks TLS where we do not."""
+    """Say at once what Ray finds out in minutes: that no server listens there, or that one side alone uses TLS."""
     from ray._private.services import canonicalize_bootstrap_address
 
     try:
@@ -116,7 +116,7 @@ def _knock(address: str) -> None:
     if not host or not port.isdigit():
         raise ConfigError(f"no Ray cluster at {address}: an address is host:port, as in 10.0.0.1:6379, or auto")
     stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE  # nothing is told, Ray itself will verify
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE  # nothing is sent, Ray itself will verify
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS) as plain:
             try:
@@ -163,7 +163,8 @@ def _private(need: Need) -> Iterator[dict[str, Any]]:
         )
     folder = Path(tempfile.mkdtemp(prefix="orlomo-ray-"))
     environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
-    # Ray has no setting for a cluster that keeps to the loopback interface, but for systems with zealous firewalls:
+    # Ray keeps to the loopback interface only on systems whose firewall asks the user about every open port. It has no
+    # setting for that elsewhere, so what decides it there is set here.
     reaches_out = ray_constants.ENABLE_RAY_CLUSTER
     try:
         with _environment({**environment, ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}):
@@ -174,7 +175,9 @@ def _private(need: Need) -> Iterator[dict[str, Any]]:
                 "num_cpus": max(os.cpu_count() or 1, int(need.workers * need.resources["CPU"] + 1)),
                 "object_store_memory": store,
                 "include_dashboard": False,
-                "_temp_dir": str(folder / "r"),  # which Ray opens to everybody; the folder around it is ours alone
+                "_temp_dir": str(
+                    folder / "r"
+                ),  # which Ray makes readable to all users; the folder around it is ours alone
                 "_system_config": HEALTH_CHECKS,
             }
     finally:

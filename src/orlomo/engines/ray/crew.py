@@ -31,7 +31,7 @@ GATHER_SECONDS = 10.0
 """At the beginning workers wait so long for one another, from when the first is ready."""
 
 NO_ROOM_SECONDS = 30.0
-"""With no place for anybody for so long, a person is told."""
+"""When no worker has had room for so long, the user is warned."""
 
 
 class Stored(NamedTuple):
@@ -115,8 +115,8 @@ class RayCrew:
             found, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
         heard = [event for call in found if (event := self._listen(calls[call])) is not None]
         now = self._listening.now(self.members.values())
-        # Who has no room is said first: a loss that is handled before it could close a barrier, and the worker without
-        # room would be sent another assignment.
+        # Workers without room come first: a loss that is handled before them could close a barrier, and a worker
+        # without room would be sent another assignment.
         happened = [*self._gather(now), *heard]
         for member in awaited:
             if reason := member.overdue(now):
@@ -168,7 +168,7 @@ class RayCrew:
         return Ready(member.settings.worker)
 
     def _gather(self, now: float) -> list[CrewEvent]:
-        """Begin when all are there, or those that are have waited long enough; the others have no room yet."""
+        """Begin when all workers are ready, or the first has waited long enough; the others have no room yet."""
         if self.anyone_ready:
             return []
         members = [member for member in self.members.values() if not member.lost]
@@ -213,7 +213,7 @@ class RayCrew:
 
 
 def actor_options(config: RunConfig) -> dict[str, Any]:
-    """What Ray is asked for, for each worker. A lost one is not started again behind our back: the record would lie."""
+    """What Ray is asked for, for each worker. Ray must not start a lost one again: the record would not show it."""
     wanted = needed(config)
     options: dict[str, Any] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0.0)}
     if "memory" in wanted:

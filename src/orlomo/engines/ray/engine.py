@@ -41,7 +41,7 @@ class RayCluster(Live):
         self.resume_flags = self._options.flags
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
-        """A crew of actors; evaluation is in a process of the driver's machine, so that it takes no worker's place."""
+        """A crew of actors; evaluation is in a process of the driver's machine, so that no worker waits for it."""
         from orlomo.engines.ray.crew import RayCrew, needed, pickle_task
 
         config, task, params = self.config, self.task, self.server.params

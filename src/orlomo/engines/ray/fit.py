@@ -89,7 +89,7 @@ def check_private(ray: Any, need: Need) -> None:
 
 
 def _notices_within() -> float:
-    """Seconds after which the cluster knows of a machine that is gone without a word."""
+    """Seconds after which the cluster knows of a machine that is gone without a message."""
     try:
         from ray._raylet import Config  # type: ignore[attr-defined]
     except ImportError:
@@ -111,5 +111,5 @@ def uses_tls() -> bool:
 
 
 def size(count: float) -> str:
-    """For people."""
+    """A number of bytes for display."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

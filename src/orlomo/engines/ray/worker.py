@@ -58,7 +58,7 @@ def view(array: Array) -> Tensor:
 
 
 def _end_with_the_parent(parent: int) -> None:
-    """Without the Ray of its machine an actor is lost to everybody, but can take a minute to notice."""
+    """Without the Ray of its machine an actor cannot be reached, but can take a minute to notice."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
@@ -74,7 +74,7 @@ class RayWorker:
         self.settings = settings
 
     def where(self) -> Where:
-        """Asked first: answered as soon as there is a place for it."""
+        """Called first: returns as soon as Ray has found room for the actor."""
         node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         return Where(node, os.getpid(), versions())
 

@@ -31,7 +31,7 @@ class Simulated(Engine):
         self.session = self._execution.session
 
     def run(self, signals: Signals) -> None:
-        """Carry the schedule out."""
+        """Execute the schedule."""
         self._execution.run(signals)
 
     def save(self) -> None:

@@ -1,6 +1,6 @@
-"""Carry a schedule out: rounds in dependency order, folded by the method's server, recorded as they go.
+"""Execute a schedule: rounds in dependency order, folded by the method's server, recorded one by one.
 
-The simulated engine lays its schedule down first, replay reads one back; both end here.
+The simulated engine makes its schedule first, `replay` reads one from events.csv; both are executed here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Execution:
             self._load(resumed)
 
     def run(self, signals: Signals) -> None:
-        """Go to the end of the schedule (the last `save` is the caller's). A signal saves and raises `Interrupted`."""
+        """Run to the end of the schedule (the caller does the last `save`). A signal saves and raises `Interrupted`."""
         config, params = self.config, self.server.params
         device, threads = config.compute_device, config.threads or 1
         pool = open_pool(self.task, config.method, config.seed, device, self._jobs, params, threads)

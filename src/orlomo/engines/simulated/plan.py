@@ -1,4 +1,4 @@
-"""The simulated engine: the whole cluster on this machine, on virtual time. the schedule first, then the rounds."""
+"""The schedule of a simulated run."""
 
 from __future__ import annotations
 
