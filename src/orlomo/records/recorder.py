@@ -118,7 +118,7 @@ def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColu
     """Make a new run folder for a run that measures these; one that holds a run already is an error."""
     if (folder / "config.toml").exists():
         raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
-    if folder.exists() and (not folder.is_dir() or any(not path.name.startswith(".") for path in folder.iterdir())):
+    if folder.exists() and not _is_empty(folder):
         raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
     text = configuration.write(config, format=configuration.FORMAT, code=configuration.code_digests(config))
     with writing_to(folder):
@@ -126,6 +126,18 @@ def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColu
         description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
         write_text_atomically(folder / MEASURED, description + "\n")
         write_text_atomically(folder / "config.toml", text)
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether there is nothing in it, or only what a process left that was killed before it wrote config.toml."""
+    if not folder.is_dir():
+        return False
+    found = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+    if found != [MEASURED]:
+        return not found
+    with contextlib.suppress(RunFolderError):  # some other program's file of this name
+        return bool(read_measured(folder))
+    return False
 
 
 def forget_if_empty(folder: Path) -> None:
