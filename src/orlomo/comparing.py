@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, TypeVar, Unpack
 
 from orlomo.config import RunConfig, same_run
 from orlomo.engines.callbacks import Callback
@@ -20,6 +20,17 @@ from orlomo.report.figures import comparison_figure
 from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
 from orlomo.training import resume, start
 
+V = TypeVar("V")
+
+
+class _Options(TypedDict):
+    """What `start` and `resume` both take."""
+
+    jobs: int | None
+    ray: RayOptions | None
+    tensorboard: bool
+    callbacks: Sequence[Callback]
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -31,7 +42,7 @@ class Comparison:
     folder: Path
     files: list[Path]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values."""
         table = [without_nan(row.values()) for row in self.rows]
         return {"folder": str(self.folder), "reference": self.reference, "methods": table}
@@ -48,11 +59,11 @@ def compare(
     warn: Callable[[str], None] = print,
 ) -> Comparison:
     """Run every config (by method, one per seed) into `folder`; runs that are there already are used or resumed."""
-    more: dict[str, Any] = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "callbacks": callbacks, "warn": warn}
+    more: _Options = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "callbacks": callbacks}
     found: dict[str, list[Run | None]] = {name: [] for name in configs}
     for name, seeds in configs.items():
         for config in seeds:
-            found[name].append(_run(config, _folder(folder, name, config), **more))
+            found[name].append(_run(config, _folder(folder, name, config), warn, **more))
     return _write(found, configs, folder)
 
 
@@ -66,7 +77,7 @@ def _folder(folder: Path, name: str, config: RunConfig) -> Path:
     return folder / f"{name}-seed{config.seed}"
 
 
-def settings_for(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+def settings_for(name: str, settings: dict[str, V]) -> dict[str, V]:
     """Those of the given hyperparameters that this method has."""
     known = settings_of(method_class(name))
     return {key: value for key, value in settings.items() if key in known}
@@ -84,7 +95,7 @@ def label(name: str) -> str:
     return f"{Path(where).stem if where.endswith('.py') else where}-{attribute}"
 
 
-def _run(config: RunConfig, folder: Path, *, warn: Callable[[str], None], **more: Any) -> Run | None:
+def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: Unpack[_Options]) -> Run | None:
     try:
         if not (folder / "config.toml").exists():
             return start(config, folder, warn=warn, **more)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from orlomo import RunFolderError
+from orlomo.clusters.cluster import cluster
 from orlomo.config import RunConfig
+from orlomo.errors import RunFolderError
 from orlomo.methods.registry import method
 from orlomo.records.recorder import create_folder
 from orlomo.records.tables import MetricColumn
 
-CONFIG = RunConfig(task="quadratic", method=method("asgd"))
+CONFIG = RunConfig(task="quadratic", method=method("asgd"), cluster=cluster("homogeneous"))
 MEASURED = [MetricColumn("train_loss", "training loss", "loss", "loss", better="lower")]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from orlomo.errors import ConfigError, require, unknown_name
 
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
     from orlomo.config import RunConfig
     from orlomo.records.run import Run
-    from orlomo.records.tables import MetricColumn
-
-Row: TypeAlias = dict[str, Any]
-"""Values by the name of their column."""
+    from orlomo.records.tables import MetricColumn, Row
 
 
 class Callback:

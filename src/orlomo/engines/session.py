@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, Evaluated
 from orlomo.errors import Diverged, OrlomoError, ReportRefused
 from orlomo.methods.messages import Assignment, Report, WorkerState
-from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.checkpoint import Checkpoint, Values
+from orlomo.records.tables import Row
 from orlomo.tasks.evaluation import Evaluation, load_trained
 from orlomo.tasks.task import Task
 
@@ -31,12 +32,12 @@ from orlomo.tasks.task import Task
 class Recorder(Protocol):
     """What a session writes to."""
 
-    def event(self, row: dict[str, Any]) -> None: ...
-    def metric(self, row: dict[str, Any]) -> None: ...
+    def event(self, row: Row) -> None: ...
+    def metric(self, row: Row) -> None: ...
     @property
     def due(self) -> bool: ...
-    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None: ...
-    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None: ...
+    def best(self, state: dict[str, Tensor], metrics: Row) -> None: ...
+    def save(self, position: int, tensors: dict[str, Tensor], values: Values) -> None: ...
 
 
 class Evaluator(Protocol):
@@ -51,7 +52,7 @@ class Evaluator(Protocol):
 
 @dataclass
 class _PendingEvaluation:
-    row: dict[str, Any]
+    row: Row
     params: Tensor
     buffers: Tensor | None
     ticket: int = -1
@@ -102,7 +103,7 @@ class Session:
                 raise Diverged(f"the run diverged at iteration {t}: {error}; lower the learning rate") from None
             raise OrlomoError(f"iteration {t}: {error}") from None
 
-    def record_report(self, row: dict[str, Any], report: Report) -> None:
+    def record_report(self, row: Row, report: Report) -> None:
         """The report that was folded in, or dropped, last, as a row of the trace."""
         if report.buffers is not None:
             self._worker_buffers[report.worker] = report.buffers
@@ -110,13 +111,13 @@ class Session:
         self.reports += row["kind"] == REPORT  # not those that were dropped
         self._record({**row, "loss": report.loss})
 
-    def record_change(self, row: dict[str, Any]) -> None:
+    def record_change(self, row: Row) -> None:
         """A worker has joined or left."""
         self._worker_buffers.pop(row["worker"], None)
         self.events += 1
         self._record(row)
 
-    def _record(self, row: dict[str, Any]) -> None:
+    def _record(self, row: Row) -> None:
         self.recorder.event(row)
         if self.callbacks.any:
             so_far = {"reports": self.reports, "samples": self.server.ledger.samples}
@@ -166,7 +167,7 @@ class Session:
             pending.ticket = evaluator.evaluate(pending.params, pending.buffers)
 
     def gather(
-        self, evaluator: Evaluator, keep: int, waiting: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self, evaluator: Evaluator, keep: int, waiting: Callable[[], AbstractContextManager[object]] = nullcontext
     ) -> None:
         """Record finished evaluations in order; wait, within `waiting`, until at most `keep` are unfinished.
 
@@ -199,7 +200,7 @@ class Session:
         return flat.module.state_dict()
 
     def save(
-        self, held: Iterable[Assignment], at_end: bool, states: dict[int, WorkerState] | None = None, **more: Any
+        self, held: Iterable[Assignment], at_end: bool, states: dict[int, WorkerState] | None = None, **more: object
     ) -> None:
         """Write a checkpoint: the server, the work in flight, what workers keep, the evaluations not yet done."""
         state = self.server.state_dict()
@@ -285,5 +286,5 @@ def planned_reports(config: RunConfig, task: Task) -> int:
 
 def checksum(vector: Tensor) -> str:
     """A short fingerprint of a vector's bits."""
-    content: Any = vector.cpu().contiguous().view(torch.uint8).numpy()
-    return "b2-" + hashlib.blake2b(content, digest_size=8).hexdigest()
+    content = vector.cpu().contiguous().view(torch.uint8).numpy()
+    return "b2-" + hashlib.blake2b(content.data, digest_size=8).hexdigest()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TypeAlias
 
 from orlomo.errors import Interrupted
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+"""What `signal.signal` takes and returns."""
 
 
 class Signals:
@@ -25,7 +28,7 @@ class Signals:
         self._requested: int | None = None
         self._waiting = False
         self._obeyed = False
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from torch import Tensor
 from orlomo.methods.method import Method
 from orlomo.tasks.evaluation import read_buffers
 from orlomo.tasks.task import Task
+
+if TYPE_CHECKING:
+    from multiprocessing.resource_sharer import DupFd
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Slot:
         self.kept = {name: next(parts) for name in shape.kept}
         self.buffers = whole[shape.vector_bytes :].view(shape.buffers_dtype)[: shape.buffers]
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         if self._handle is None:
             return Slot, (self.shape, self._whole)
         from multiprocessing.reduction import DupFd  # not on every system, nor is memfd
@@ -91,5 +94,5 @@ class Slot:
             self._handle = None
 
 
-def _attach(shape: Shape, handle: Any) -> Slot:
+def _attach(shape: Shape, handle: DupFd) -> Slot:
     return Slot(shape, handle=handle.detach())

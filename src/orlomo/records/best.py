@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from orlomo.errors import ConfigError, RunFolderError, require
 from orlomo.files import write_atomically, write_text_atomically
+from orlomo.records.tables import Row
 
 BEST, NEXT, READABLE = "best.safetensors", ".best-next.safetensors", "best.json"
 
@@ -29,7 +29,7 @@ class Best:
     """The best model of a run: `metrics` is the row of its evaluation."""
 
     path: Path
-    metrics: dict[str, Any]
+    metrics: Row
 
     def model(self, build: Callable[[], nn.Module]) -> nn.Module:
         """The model: what `build` makes, with these parameters and buffers, in evaluation mode."""
@@ -57,14 +57,14 @@ def load_model(path: Path, build: Callable[[], nn.Module] | None) -> nn.Module:
     return module.eval()
 
 
-def save_state(path: Path, state: dict[str, Tensor], metrics: dict[str, Any] | None = None) -> None:
+def save_state(path: Path, state: dict[str, Tensor], metrics: Row | None = None) -> None:
     """Write a state dict."""
     tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied weights share memory
     header = None if metrics is None else {"metrics": json.dumps(metrics)}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, header))
 
 
-def write_next(folder: Path, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
+def write_next(folder: Path, state: dict[str, Tensor], metrics: Row) -> None:
     """Before a checkpoint: the new best model beside the old one."""
     save_state(folder / NEXT, state, metrics)
 
@@ -79,7 +79,7 @@ def put_in_place(folder: Path) -> None:
     os.replace(best.path, folder / BEST)  # last: killed before it, `settle` does both again
 
 
-def settle(folder: Path, kept: Iterable[dict[str, Any]]) -> None:
+def settle(folder: Path, kept: Iterable[Row]) -> None:
     """When a run continues: a new best model was put in place, or not, as the checkpoint it came with was written."""
     best = _read(folder / NEXT)
     if best is None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -25,13 +25,17 @@ KEEP = 3
 """Checkpoints that are kept, the newest ones."""
 
 
+Values: TypeAlias = dict[str, Any]
+"""Plain values by name, as in a JSON file."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Tensors by name and plain values, at a position in the schedule."""
 
     position: int
     tensors: dict[str, Tensor]
-    values: dict[str, Any]
+    values: Values
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -94,15 +98,15 @@ def finished(folder: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Values:
     """The JSON file of a checkpoint, its checksum verified."""
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    content: Values = json.loads(path.read_text("utf-8"))
     if content.pop("sha256") != _seal(content):
         raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
     return content
 
 
-def _seal(content: dict[str, Any]) -> str:
+def _seal(content: Values) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

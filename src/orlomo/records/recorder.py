@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -20,9 +19,9 @@ from orlomo.errors import RunFolderError
 from orlomo.files import lock, write_text_atomically, writing_to
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
-from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.run import MEASURED, Run, config_sha256, read_measured, resume_command
-from orlomo.records.tables import EVENTS, MetricColumn, TableWriter, metrics_schema
+from orlomo.records.tables import EVENTS, MetricColumn, Row, TableWriter, metrics_schema
 
 DISK_RETRY_SECONDS = 10.0
 """Until what a full disk did not take is tried again."""
@@ -56,13 +55,13 @@ class RunRecorder:
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
 
-    def event(self, row: dict[str, Any]) -> None:
+    def event(self, row: Row) -> None:
         """One event, as a row of the schedule with its loss."""
         self._events.append({**row, "kind": KINDS[row["kind"]]})
         if time.monotonic() > self._next_flush:
             self._flush()
 
-    def metric(self, row: dict[str, Any]) -> None:
+    def metric(self, row: Row) -> None:
         """One evaluation."""
         self._metrics.append(row)
         self._flush()
@@ -84,7 +83,7 @@ class RunRecorder:
         """Whether it is time for a checkpoint."""
         return time.monotonic() >= self._next_checkpoint
 
-    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+    def save(self, position: int, tensors: dict[str, Tensor], values: Values) -> None:
         """Write a checkpoint; a full disk is an error that says so, and the checkpoints before it stay."""
         begin = time.monotonic()
         self._next_checkpoint = begin + DISK_RETRY_SECONDS  # if this one fails
@@ -101,7 +100,7 @@ class RunRecorder:
         with writing_to(self.folder, self._command):
             best_model.save_state(self.folder / "model.safetensors", state)
 
-    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
+    def best(self, state: dict[str, Tensor], metrics: Row) -> None:
         """Write the state dict of the best model so far, which is the run's once a checkpoint is written."""
         with writing_to(self.folder, self._command):
             best_model.write_next(self.folder, state, metrics)

@@ -35,6 +35,7 @@ from orlomo.records.tables import (
     EVENTS,
     Columns,
     MetricColumn,
+    Row,
     Schema,
     frame,
     is_cut_off,
@@ -194,7 +195,7 @@ class Run:
         return read_table(self.folder / "metrics.csv", self.schema("metrics"))
 
     @property
-    def metric_rows(self) -> list[dict[str, Any]]:
+    def metric_rows(self) -> list[Row]:
         """The evaluations, one dict per row."""
         columns = {name: column.tolist() for name, column in self.metric_columns.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
 from orlomo.errors import RunFolderError
 
-Columns = dict[str, NDArray[Any]]
+Column: TypeAlias = NDArray[Any]
+Columns = dict[str, Column]
 Schema = Mapping[str, str]
+
+Row: TypeAlias = dict[str, Any]
+"""Values by the name of their column: numbers and text."""
 
 EVENTS: Schema = {**COLUMNS, "kind": "s", "loss": "d"}
 """The columns of events.csv: those of a trace, and the loss of a report."""
@@ -96,7 +100,7 @@ def first_of_each(measured: Sequence[MetricColumn]) -> list[MetricColumn]:
     return list({one.metric: one for one in reversed(measured)}.values())[::-1]
 
 
-def headline(measured: Sequence[MetricColumn], values: Mapping[str, Any]) -> MetricColumn:
+def headline(measured: Sequence[MetricColumn], values: Row | Columns) -> MetricColumn:
     """The metric to show where there is room for one: the first that has values; the training loss has them always."""
     known = [one for one in measured if one.column in values and not np.isnan(values[one.column]).all()]
     return [*known, *measured][0]
@@ -117,7 +121,7 @@ class TableWriter:
         if not keep_bytes:
             self._waiting += (",".join(self._names) + "\n").encode()
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def append(self, row: Mapping[str, object]) -> None:
         """Add one row; a missing value is an empty field."""
         self._waiting += (",".join(_text(row.get(name)) for name in self._names) + "\n").encode()
 
@@ -140,7 +144,7 @@ class TableWriter:
             self._file.close()
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
@@ -226,7 +230,7 @@ def _read_many(types: list[tuple[str, str]], body: str) -> Columns:
     return columns
 
 
-def _typed(values: list[str], kind: str) -> NDArray[Any]:
+def _typed(values: list[str], kind: str) -> Column:
     if kind == "s":
         return np.array(values, dtype=object)
     if kind == "d":

@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from orlomo.files import is_being_written, write_text_atomically
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 30.0
 
-Request = dict[str, Any]
-Handler = Callable[[Request], Any]
+Request = Mapping[str, str | int]
+Handler = Callable[[Request], object]
 
 
 class Control:
@@ -49,6 +49,7 @@ class Control:
     def _answer(self, path: Path, handle: Handler) -> None:
         text = path.read_text("utf-8")
         path.unlink()
+        answer: dict[str, object]
         try:
             answer = {"result": handle(json.loads(text))}
         except OrlomoError as error:
@@ -87,5 +88,5 @@ def ask(folder: Path, request: Request) -> Any:
     return answer["result"]
 
 
-def _write(path: Path, content: Any) -> None:
+def _write(path: Path, content: object) -> None:
     write_text_atomically(path, json.dumps(content))

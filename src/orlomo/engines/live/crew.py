@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.worker import WorkerSettings
@@ -66,7 +66,7 @@ class Crew(Protocol):
         Workers that have `NoRoom` hold no assignment any more.
         """
 
-    def listing(self) -> list[dict[str, Any]]:
+    def listing(self) -> list[dict[str, str | int | None]]:
         """One row per worker, for display."""
 
 

@@ -10,7 +10,6 @@ import math
 import time
 from abc import abstractmethod
 from contextlib import ExitStack
-from typing import Any
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, report_row
 from orlomo.engines.engine import Engine, Setup
@@ -27,6 +26,7 @@ from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS
 from orlomo.records.run import resume_command
+from orlomo.records.tables import Row
 
 EVALUATIONS_WAITING = 2
 """Beyond this many unfinished evaluations no more are begun: they are late rather than in the way."""
@@ -166,7 +166,7 @@ class Live(Engine):
         self._tell(events.Reported(worker))
         self._evaluate_if_due()
 
-    def _obey(self, request: Request) -> Any:
+    def _obey(self, request: Request) -> object:
         """What `orlomo workers` asks for."""
         if request["action"] == "add":
             first = self.membership.next_worker
@@ -243,7 +243,7 @@ class Live(Engine):
             self._held[assignment.worker] = self._crew.send(assignment)
 
     def _record(self, kind: str, iteration: int, worker: int) -> None:
-        row: dict[str, Any] = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}
+        row: Row = {name: -1 if code == "q" else math.nan for name, code in COLUMNS.items()}
         row |= {"kind": KINDS.index(kind), "iteration": iteration, "worker": worker, "finish": self.session.elapsed()}
         self.session.record_change(row)
 

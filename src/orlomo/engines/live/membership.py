@@ -276,7 +276,7 @@ class Membership:
 
     # In a checkpoint
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """All of it, as plain values."""
         ranks = [asdict(rank) | {"cause": rank.cause and rank.cause._asdict()} for rank in self.ranks]
         return {"ranks": ranks, "next_worker": self.next_worker, "lost": self.lost, "refused": self.refused}

@@ -7,7 +7,7 @@ import multiprocessing.connection
 import signal
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.process import BaseProcess
 
 from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost
@@ -22,7 +22,7 @@ class Process(Member):
     """A worker process."""
 
     slot: Slot = field(kw_only=True)
-    process: Any = field(kw_only=True)
+    process: BaseProcess = field(kw_only=True)
     pipe: Connection = field(kw_only=True)
     failure: Failed | None = None
 
@@ -98,7 +98,7 @@ class ProcessCrew:
         # done. Sorted by it, the order of the reports does not depend on when the server happened to look.
         return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
 
-    def listing(self) -> list[dict[str, Any]]:
+    def listing(self) -> list[dict[str, str | int | None]]:
         """One row per worker, for display."""
         return [
             {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}

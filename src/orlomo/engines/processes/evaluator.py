@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.process import BaseProcess
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class EvaluationProcess:
 
     def __init__(self, starter: Starter, packed_task: PackedTask, shape: Shape, device: str):
         self._starter, self._packed_task, self._device = starter, packed_task, device
-        self._process: Any = None
+        self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._slot = Slot(dataclasses.replace(shape, assignment=("params",), report=(), kept=()))
         self._queue: deque[tuple[int, Tensor, Tensor | None]] = deque()  # the first is being evaluated
@@ -100,7 +100,7 @@ class EvaluationProcess:
         self._send()
 
     def _stop(self) -> None:
-        if self._pipe is not None:
+        if self._process is not None and self._pipe is not None:
             end(self._process, self._pipe)
         self._process = self._pipe = None
 
@@ -111,7 +111,7 @@ def serve_evaluations(packed_task: PackedTask, device: str, slot: Slot, pipe: Co
     try:
         runner = make_runner(packed_task, device, slot.shape)
         while True:
-            has_buffers = receive(pipe)
+            has_buffers = receive(pipe, bool)
             send(pipe, runner.evaluate(slot.assignment["params"], slot.buffers if has_buffers else None))
     except Exception as error:
         send(pipe, failed(error))

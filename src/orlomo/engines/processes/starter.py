@@ -22,9 +22,10 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import cloudpickle
 import torch
@@ -36,6 +37,11 @@ from orlomo.engines.memory import keep_freed_memory
 from orlomo.errors import ConfigError
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
+
+T = TypeVar("T")
 
 SHARED_BYTES = 1 << 20
 """Tensors from this size on are shared, not copied."""
@@ -82,15 +88,19 @@ class Starter:
 
     def __init__(self) -> None:
         methods = multiprocessing.get_all_start_methods()
-        self._context: Any = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-        if "forkserver" in methods:
+        # On systems without a fork server, processes are spawned.
+        self._context: ForkServerContext | SpawnContext
+        if "forkserver" not in methods:
+            self._context = multiprocessing.get_context("spawn")
+        else:
+            self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker"])
             from multiprocessing.forkserver import ensure_running  # not on every system
 
             with _signals_blocked():
                 ensure_running()
 
-    def start(self, target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
+    def start(self, target: Callable[..., None], *arguments: object) -> tuple[BaseProcess, Connection]:
         """Run target(*arguments, pipe) in a new process; the process, and our end of the pipe.
 
         An error before `target` takes over is sent through the pipe as `Failed`.
@@ -108,7 +118,7 @@ class Starter:
         return process, ours
 
 
-def end(process: Any, pipe: Connection) -> None:
+def end(process: BaseProcess, pipe: Connection) -> None:
     """End a process, whatever it does, and forget it."""
     process.kill()
     process.join()
@@ -116,7 +126,7 @@ def end(process: Any, pipe: Connection) -> None:
     pipe.close()
 
 
-def send(pipe: Connection, message: Any) -> None:
+def send(pipe: Connection, message: object) -> None:
     """From a process that was started here: send, or end where the parent has closed the pipe."""
     try:
         pipe.send(message)
@@ -124,12 +134,14 @@ def send(pipe: Connection, message: Any) -> None:
         os._exit(1)
 
 
-def receive(pipe: Connection) -> Any:
-    """From a process that was started here: the next message, or end where there will be none."""
+def receive(pipe: Connection, kind: type[T]) -> T:
+    """From a process that was started here: the next message, of this kind, or end where there will be none."""
     try:
-        return pipe.recv()
+        message = pipe.recv()
     except (EOFError, OSError):
         os._exit(0)
+    assert isinstance(message, kind)
+    return message
 
 
 def _run(pickled: _Pickled, pipe: Connection) -> None:
@@ -177,7 +189,7 @@ class _Pickled:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     # ForkingPickler's own reducers are private, but it is through them that torch shares memory.
-    dispatch_table: ClassVar[Any] = ChainMap(
+    dispatch_table: ClassVar[ChainMap[type, Callable[..., object]]] = ChainMap(
         ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
         cloudpickle.Pickler.dispatch_table,
     )
@@ -187,20 +199,21 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._memory: dict[int, Tensor] = {}  # by address: all bytes of the memory that tensors are views of
         self._shared = 0
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> object:
         """Tensors as views of their memory, which is sent once: shared if it is large, as bytes if not."""
-        plain = type(value) is Tensor and value.device.type == "cpu" and value.layout is torch.strided
-        if not plain or value.requires_grad or value.is_quantized:
+        if type(value) is not Tensor or value.device.type != "cpu" or value.layout is not torch.strided:
+            return super().reducer_override(value)
+        if value.requires_grad or value.is_quantized:
             return super().reducer_override(value)
         memory = value.untyped_storage()
         whole = self._memory.get(memory.data_ptr())
-        if whole is value:
-            return self._reduce_memory(whole)
+        if value is whole:  # the pickler comes back with what `_view` below takes
+            return self._reduce_memory(value)
         if whole is None:
             whole = self._memory[memory.data_ptr()] = torch.empty(0, dtype=torch.uint8).set_(memory)
         return _view, (whole, value.dtype, value.storage_offset(), tuple(value.shape), value.stride())
 
-    def _reduce_memory(self, whole: Tensor) -> Any:
+    def _reduce_memory(self, whole: Tensor) -> object:
         if whole.numel() >= SHARED_BYTES and self._shared < MOST_SHARED:
             self._shared += 1
             return NotImplemented  # torch's way: a file descriptor

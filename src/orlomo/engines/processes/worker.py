@@ -60,7 +60,7 @@ def serve(packed_task: PackedTask, settings: WorkerSettings, slot: Slot, pipe: C
         worker = _Worker(packed_task, settings, slot)
         send(pipe, Ready())
         while True:
-            send(pipe, worker.compute(receive(pipe)))
+            send(pipe, worker.compute(receive(pipe, Assignment)))
     except Exception as error:
         send(pipe, failed(error))
 

@@ -14,9 +14,10 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from orlomo.engines.ray.fit import GUIDE, SPARE_BYTES, Need, check, check_private, size, uses_tls
@@ -49,7 +50,7 @@ class RayOptions:
     """
 
     address: str | None = None
-    runtime_env: dict[str, Any] | None = None
+    runtime_env: Mapping[str, object] | None = None
 
     @property
     def flags(self) -> str:
@@ -91,7 +92,7 @@ def connection(options: RayOptions, need: Need, log: Log) -> Iterator[None]:
         yield
 
 
-def import_ray() -> Any:
+def import_ray() -> ModuleType:
     """Ray, if it is there and new enough."""
     try:
         import ray
@@ -133,7 +134,7 @@ def _knock(address: str) -> None:
         raise ConfigError(f"the Ray cluster at {address} {what} (see {GUIDE})")
 
 
-def _init(ray: Any, options: RayOptions, settings: dict[str, Any]) -> None:
+def _init(ray: ModuleType, options: RayOptions, settings: Mapping[str, object]) -> None:
     try:
         ray.init(runtime_env=options.runtime_env, logging_level="error", log_to_driver=_wants_prints(), **settings)
     except ConnectionError as error:
@@ -150,7 +151,7 @@ def _init(ray: Any, options: RayOptions, settings: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _private(need: Need) -> Iterator[dict[str, Any]]:
+def _private(need: Need) -> Iterator[Mapping[str, object]]:
     """A cluster of this machine alone: on the loopback interface, with a token of its own, gone with the run."""
     from ray._private import ray_constants
 
@@ -236,7 +237,7 @@ def _own_words(log: Log) -> Iterator[None]:
         yield
         return
 
-    def note(data: dict[str, Any], *rest: Any, **more: Any) -> None:
+    def note(data: dict[str, Any], *rest: object, **more: object) -> None:
         log.note("Ray says:", "\n".join(data.get("lines", [])))
 
     worker.print_to_stdstream = note

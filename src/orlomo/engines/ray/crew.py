@@ -21,7 +21,7 @@ from orlomo.engines.live.crew import Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Lost, NoRoom, Ready
 from orlomo.engines.processes.starter import Failed, PackedTask
 from orlomo.engines.processes.worker import worker_settings
-from orlomo.engines.ray.worker import ArrayReport, RayWorker, Where, versions, view
+from orlomo.engines.ray.worker import Array, ArrayReport, RayWorker, Where, versions, view
 from orlomo.engines.slots import Shape
 from orlomo.errors import ConfigError
 from orlomo.methods.messages import Assignment, Vectors
@@ -38,7 +38,7 @@ class Stored(NamedTuple):
     """The vectors of an assignment in the object store, shared by all workers that were assigned the same."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nothing here needs
-    references: dict[str, Any]
+    references: dict[str, ray.ObjectRef[Array]]
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Actor(Member):
 class RayCrew:
     """The actors of a run. Use as a context manager: leaving it ends them all."""
 
-    def __init__(self, config: RunConfig, pickled_task: Any, shape: Shape, log: Log):
+    def __init__(self, config: RunConfig, pickled_task: ray.ObjectRef[NDArray[np.uint8]], shape: Shape, log: Log):
         self._config, self._pickled_task, self._shape, self._log = config, pickled_task, shape, log
         try:
             self._remote: Any = ray.remote(RayWorker).options(**actor_options(config))
@@ -123,7 +123,7 @@ class RayCrew:
                 happened.append(self._lost(member, reason))
         return happened
 
-    def listing(self) -> list[dict[str, Any]]:
+    def listing(self) -> list[dict[str, str | int | None]]:
         """One row per worker, for display."""
         return [
             {
@@ -212,10 +212,10 @@ class RayCrew:
         return Lost(member.settings.worker, reason, traceback)
 
 
-def actor_options(config: RunConfig) -> dict[str, Any]:
+def actor_options(config: RunConfig) -> dict[str, object]:
     """What Ray is asked for, for each worker. Ray must not start a lost one again: the record would not show it."""
     wanted = needed(config)
-    options: dict[str, Any] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0.0)}
+    options: dict[str, object] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0.0)}
     if "memory" in wanted:
         options["memory"] = wanted.pop("memory")
     options |= {"resources": wanted, "max_restarts": 0, "max_task_retries": 0}

@@ -9,7 +9,7 @@ import ipaddress
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 from orlomo.errors import ConfigError
 
@@ -43,7 +43,7 @@ class Need:
         return int((vectors * self.vector_bytes + self.task_bytes) / 0.8)
 
 
-def check(ray: Any, need: Need, warn: Callable[[str], None]) -> None:
+def check(ray: ModuleType, need: Need, warn: Callable[[str], None]) -> None:
     """Refuse a run that does not fit; say what is not safe."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     own = ray.get_runtime_context().get_node_id()
@@ -77,7 +77,7 @@ def _fitting(resources: dict[str, float], need: Need) -> int:
     return min([need.workers, *fitting])
 
 
-def check_private(ray: Any, need: Need) -> None:
+def check_private(ray: ModuleType, need: Need) -> None:
     """Refuse what no machine will ever join for."""
     [node] = ray.nodes()
     if need.labels or _fitting(node["Resources"], need) == 0:

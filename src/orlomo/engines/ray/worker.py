@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 import warnings
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -25,7 +25,7 @@ from orlomo.engines.slots import Shape
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.state import all_finite
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 
 
 class Where(NamedTuple):

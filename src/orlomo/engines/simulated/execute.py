@@ -6,7 +6,6 @@ The simulated engine makes its schedule first, `replay` reads one from events.cs
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from orlomo.clusters.schedule import DEPARTURES, DROP, REPORT, Schedule
 from orlomo.config import RunConfig
@@ -18,6 +17,7 @@ from orlomo.engines.simulated.pool import Pool, open_pool
 from orlomo.errors import OrlomoError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.tables import Row
 from orlomo.tasks.task import Task
 
 
@@ -101,14 +101,14 @@ class Execution:
         """Whether every event of the schedule has happened, or a callback has stopped the run."""
         return self.session.events == len(self.schedule) or self.session.stopping
 
-    def _fold(self, row: dict[str, Any], report: Report) -> None:
+    def _fold(self, row: Row, report: Report) -> None:
         assignments = self.session.fold(report, row["finish"] - row["start"])
         self._verify(row)
         self.session.record_report(row, report)
         self._ahead.folded(row["worker"])
         self._ahead.offer(assignments)
 
-    def _verify(self, row: dict[str, Any]) -> None:
+    def _verify(self, row: Row) -> None:
         """The server must fold the report just as the schedule says."""
         fold = self.server.last_fold
         assert fold is not None
@@ -123,7 +123,7 @@ class Execution:
                 f"the trace and the method disagree at iteration {row['iteration']}: whether to drop the report"
             )
 
-    def _change_membership(self, row: dict[str, Any]) -> None:
+    def _change_membership(self, row: Row) -> None:
         worker = row["worker"]
         if row["kind"] in DEPARTURES:
             self._ahead.forget(worker)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import torch
@@ -130,7 +131,7 @@ class InlinePool(Pool):
 
 @dataclass
 class _Job:
-    process: Any
+    process: BaseProcess
     pipe: Connection
     running: int = 0  # requests sent and not answered
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,8 +15,9 @@ from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
+from orlomo.records.checkpoint import Values
 from orlomo.records.run import Run
-from orlomo.records.tables import Columns
+from orlomo.records.tables import Columns, Row
 from orlomo.tasks.task import Task
 
 
@@ -93,13 +93,13 @@ def trace_of(events: Columns, count: int) -> Schedule:
     for name, code in COLUMNS.items():
         if name not in events:
             raise RunFolderError(f"events.csv has no column {name!r}: it is not the trace of a run")
-        values: Any = events[name][:count]
+        values = events[name][:count]
         if name == "kind":
             unknown = set(values) - set(kinds)
             if unknown:
                 raise RunFolderError(f"events.csv has an event of unknown kind {sorted(map(str, unknown))[0]!r}")
-            values = [kinds[value] for value in values]
-        columns[name] = np.asarray(values).astype(code)
+            values = np.array([kinds[value] for value in values])
+        columns[name] = values.astype(code)
     return Schedule(columns)
 
 
@@ -120,7 +120,7 @@ class _Comparison:
         self.checksums = dict(zip(reports, self.metrics["params_checksum"].tolist(), strict=True))
         self.reports = 0
 
-    def event(self, row: dict[str, Any]) -> None:
+    def event(self, row: Row) -> None:
         recorded = float(self.events["loss"][self.position])
         self.position += 1
         if "loss" not in row or self.first_difference is not None:
@@ -134,11 +134,11 @@ class _Comparison:
         if not same_loss or not same_params:
             self.first_difference = row["iteration"]
 
-    def metric(self, row: dict[str, Any]) -> None:
+    def metric(self, row: Row) -> None:
         pass
 
-    def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None:
+    def best(self, state: dict[str, Tensor], metrics: Row) -> None:
         pass
 
-    def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+    def save(self, position: int, tensors: dict[str, Tensor], values: Values) -> None:
         pass
