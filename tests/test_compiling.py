@@ -63,7 +63,7 @@ def test_what_was_decided_is_recorded_and_found_again(tmp_path):
     assert not orlomo.config.same_run(run.config, dataclasses.replace(run.config, compile="on"))
 
 
-def test_without_a_compiler_there_is_a_note_and_the_run_goes_on(tmp_path):
+def test_without_a_compiler_there_is_a_note_and_the_run_continues(tmp_path):
     environment = {"CXX": str(tmp_path / "no-such-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     done = run_cli(
         *("train", "digits", "--epochs", "0.2", "--workers", "2", "--compile", "on", "--jobs", "1"),

@@ -66,9 +66,9 @@ class Troublemaker(orlomo.Callback):
             os.kill(pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
         if kind == "stop":
             self.stopped.add(pid)
-            threading.Timer(self.source.uniform(0.01, 0.5), self.go_on, [pid]).start()
+            threading.Timer(self.source.uniform(0.01, 0.5), self.resume_process, [pid]).start()
 
-    def go_on(self, pid: int) -> None:
+    def resume_process(self, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
         self.stopped.discard(pid)

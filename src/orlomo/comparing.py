@@ -102,7 +102,7 @@ def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: U
         if not same_run(Run(folder).config, config):
             raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
         return resume(folder, warn=warn, **more)
-    except Diverged as error:
+    except Diverged as error:  # a method that diverges is a result of the comparison: the others still run
         warn(f"{config.method.name}, seed {config.seed}: {error}")
         return None
 
@@ -110,6 +110,7 @@ def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: U
 def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path) -> Comparison:
     kinds = {name: seeds[0].method for name, seeds in configs.items()}
     synchronous = [name for name, kind in kinds.items() if kind.synchronous and kind.max_workers is None]
+    # Speedups are over the synchronous counterpart of local momentum methods, where it was compared.
     reference = "prsgdm" if "prsgdm" in synchronous else next(iter(synchronous), None)
     summaries = {name: [None if run is None else summarise(run) for run in runs] for name, runs in found.items()}
     table = rows(summaries, reference)

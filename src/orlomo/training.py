@@ -22,7 +22,7 @@ from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.files import lock
 from orlomo.methods.method import Method
-from orlomo.methods.registry import method
+from orlomo.methods.registry import method as method_by_name
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
 from orlomo.records.run import Run, resume_command
 from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
@@ -85,7 +85,7 @@ def train(
     """
     config = RunConfig(
         task=task if isinstance(task, str) else "custom",
-        method=_method(method),
+        method=method_by_name(method) if isinstance(method, str) else method,
         cluster=cluster_by_name(cluster),
         workers=workers,
         epochs=float(epochs),
@@ -174,7 +174,8 @@ def resume(
     require(workers is None or real, "a run on virtual time continues with the workers it has: leave workers out")
     engine_class(run.config.engine).check(run.config)
     if real:
-        lock(run.folder).close()  # not while another process writes to it
+        # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
+        lock(run.folder).close()
         _say_what_is_lost(run, warn)
     config = run.runnable_config(method)
     for what in run.changed_code(config):
@@ -245,11 +246,13 @@ def _execute(
             setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, job_count(jobs), ray)
             engine = kind(setup)
             kept = None if saved is None else Run(run.folder)
-            saved = run.checkpoint = None  # the engine has what it needs of it
+            # A checkpoint is as large as the server's state, so it is not kept in memory twice during the run.
+            saved = run.checkpoint = None
             del setup
             if tensorboard:
                 callbacks.add(_tensorboard(run.folder / "tensorboard", callbacks.warning))
             count, total = workers or config.workers, engine.session.total
+            # After the engine is made: it may refuse the checkpoint, and then no callback has been started.
             callbacks.started(RunHandle(run.folder, config, count, total, run.measured, kept, callbacks))
             engine.run(signals)
             _finish(engine, recorder, signals, warn)
@@ -317,10 +320,6 @@ def _decide_compile(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
     processes = config.workers if config.clock == "real" else 1
     steps = planned_reports(config, task) * config.method.local_steps // processes
     return dataclasses.replace(config, compile=compiling.decide(config.compile, task, steps, config.device, warn))
-
-
-def _method(chosen: Method | str) -> Method:
-    return method(chosen) if isinstance(chosen, str) else chosen
 
 
 def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:

@@ -35,7 +35,7 @@ def reports(folder: Path) -> int:
     return path.read_text().count("\n") - 1 if path.exists() else 0
 
 
-def test_a_killed_server_leaves_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_killed_server_leaves_nothing_and_the_run_continues(tmp_path: Path) -> None:
     before = shared_memory()
     folder = tmp_path / "run"
     with start(folder, "--epochs", 12, "--checkpoint-seconds", 0.5, "--pace", "3,3,3") as server:
@@ -80,7 +80,7 @@ def test_ctrl_c_in_the_first_moments(seconds: float, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_stops_the_workers_and_says_how_to_go_on(number: int, code: int, tmp_path: Path) -> None:
+def test_a_signal_saves_stops_the_workers_and_says_how_to_continue(number: int, code: int, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with start(folder, "--epochs", 500) as server:
         wait_for(lambda: reports(folder) > 50, server)

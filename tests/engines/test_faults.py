@@ -19,8 +19,8 @@ from orlomo.clusters.schedule import REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.round import RoundRunner
 from orlomo.engines.signals import Signals
+from orlomo.engines.simulated.engine import plan
 from orlomo.engines.simulated.execute import Execution
-from orlomo.engines.simulated.plan import plan
 from orlomo.tasks.theory import Point
 from small import NAMES, Memory, settings
 

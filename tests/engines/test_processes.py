@@ -95,7 +95,7 @@ def test_reports_are_told_in_the_order_in_which_they_were_done() -> None:
         assert [event.report.worker for event in arrived if isinstance(event, Arrived)] == [3, 2, 1, 0]
 
 
-def test_the_slow_worker_holds_nobody_up(tmp_path: Path) -> None:
+def test_the_slow_worker_holds_no_other_up(tmp_path: Path) -> None:
     run = orlomo.train(
         faulty.task(tmp_path / "faults"),
         orlomo.OrLoMo(local_steps=4),

@@ -25,7 +25,7 @@ def test_a_private_cluster_keeps_to_itself_and_goes_with_its_run(tmp_path: Path)
     run_isolated(TESTS / "ray_private.py", tmp_path)
 
 
-def test_whatever_happens_to_the_cluster_the_run_goes_on_and_its_record_is_whole(tmp_path: Path) -> None:
+def test_whatever_happens_to_the_cluster_the_run_continues_and_its_record_is_whole(tmp_path: Path) -> None:
     run_isolated(TESTS / "ray_scenarios.py", tmp_path, RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
 
 

@@ -33,7 +33,7 @@ def train(name: str, folder: Path, jobs: int) -> None:
     )
 
 
-def go_on(name: str, folder: Path, jobs: int) -> None:
+def start_or_resume(name: str, folder: Path, jobs: int) -> None:
     """What a killed user does: start, or resume if there is something to resume."""
     if (folder / "config.toml").exists():
         orlomo.resume(folder, task=classification(), jobs=jobs, warn=lambda text: None)
@@ -52,7 +52,7 @@ def test_killed_at_random_moments_it_ends_the_same(name: str, jobs: int, tmp_pat
     context = multiprocessing.get_context("fork")
     folder, kills, finished = tmp_path / "killed-0", 0, 0
     while kills < KILLS:
-        process = context.Process(target=go_on, args=(name, folder, jobs))
+        process = context.Process(target=start_or_resume, args=(name, folder, jobs))
         process.start()
         process.join(source.uniform(0.02, duration))
         if process.is_alive():
@@ -63,7 +63,7 @@ def test_killed_at_random_moments_it_ends_the_same(name: str, jobs: int, tmp_pat
             assert_same(whole, orlomo.load(folder))
             finished += 1
             folder = tmp_path / f"killed-{finished}"
-    go_on(name, folder, jobs)
+    start_or_resume(name, folder, jobs)
     assert_same(whole, orlomo.load(folder))
 
 

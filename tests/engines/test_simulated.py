@@ -16,8 +16,8 @@ import orlomo
 from orlomo.config import RunConfig
 from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
+from orlomo.engines.simulated.engine import plan
 from orlomo.engines.simulated.execute import Execution
-from orlomo.engines.simulated.plan import plan
 from orlomo.records.checkpoint import Checkpoint
 from small import NAMES, Memory, classification, settings
 
@@ -135,7 +135,7 @@ def test_parameters_are_shared_and_freed() -> None:
     assert max(map(len, held)) <= 16
 
 
-def test_rounds_that_nobody_will_report_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_that_will_not_be_reported_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     from orlomo.engines.round import Computed, RoundRunner
 
     computed: list[tuple[int, int]] = []

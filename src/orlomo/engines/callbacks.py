@@ -173,6 +173,7 @@ class Callbacks:
 
     def finished(self, run: Run) -> None:
         """All that were started are called, also where one of them raises."""
+        # The stack calls in reverse, so they are pushed in reverse: each is called in the order in which it was given.
         with ExitStack() as stack:
             for callback in reversed(self._started):
                 stack.callback(callback.finished, run)
@@ -189,6 +190,7 @@ class Callbacks:
         self.best = self._current
 
     def _call(self, call: Callable[[Callback], None]) -> None:
+        # Raised here, an error would leave the run half changed, where it cannot be saved: `check` raises it later.
         if self.error is not None:
             return
         try:
@@ -214,6 +216,7 @@ class _Record:
         first = math.isnan(self.value)
         if first and math.isnan(value):
             raise ConfigError(f"{self.metric} is no number in the first evaluation: this task does not have it")
+        # Written so that a comparison with NaN, which is false, means no improvement.
         if not first and not self._sign * (value - self.value) > by:
             return False
         self.value = value

@@ -91,7 +91,7 @@ def check_devices(devices: Iterable[str]) -> None:
     """An error where one of these devices is not there."""
     for device in devices:
         try:
-            torch.empty(0, device=device)
+            torch.empty(0, device=device)  # names alone prove nothing: `cuda:7` may not be there
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"device {device!r} cannot be used here: {reason}") from None
@@ -99,6 +99,7 @@ def check_devices(devices: Iterable[str]) -> None:
 
 def job_count(jobs: int | None) -> int:
     """How many processes compute: as asked for, or one per core."""
+    # A container or `taskset` may allow fewer cores than the machine has.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     chosen = cores if jobs is None else jobs
     require(chosen >= 1, f"jobs must be at least 1, not {jobs}")

@@ -60,7 +60,7 @@ class RoundRunner:
         """
         flat, rule = self.flat, self.rule
         state = self.new_state() if state is None else state
-        memory = dict(state.vectors)
+        memory = dict(state.vectors)  # the rule may replace entries of state.vectors by tensors of its own
         flat.reset_buffers()
         if self.task.buffers == "average":
             reset_statistics(flat)
@@ -90,9 +90,11 @@ class RoundRunner:
     def _steps(self, assignment: Assignment) -> tuple[int, float]:
         """All local steps; the number of samples, and the mean loss."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        # Summed on the device: reading each loss would wait for the GPU in every step.
         total = torch.zeros((), device=flat.params.device)
         samples = 0
         batches = task.round_batches(self.seed, worker, n, assignment.local_steps, assignment.position)
+        # Seeded per step, not per round: step 3 draws the same numbers whatever steps 0 to 2 have drawn.
         with isolated():
             for step, chosen in enumerate(batches):
                 source = derive(self.seed, "step", worker, n, step)

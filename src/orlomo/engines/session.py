@@ -137,12 +137,14 @@ class Session:
         """Begin an evaluation if an interval has passed, or the run is at its end."""
         ledger = self.server.ledger
         epoch = ledger.samples / self.task.size
+        # Counted in intervals, not in seconds or reports since the last: a long round skips some and stays on the grid.
+        # While a barrier is half full the parameters are between two iterations: evaluations wait until it is closed.
         passed = epoch >= self._evaluated * self.config.evaluate_every
         if not self._evaluates or not ledger.settled or not (passed or (at_end and self.reports > self._evaluated_at)):
             return
         self._evaluated_at = self.reports
         self._evaluated = int(epoch / self.config.evaluate_every) + 1
-        params = self.server.params.clone()
+        params = self.server.params.clone()  # the server changes them while they are evaluated
         row = {
             "iteration": self.server.iteration,
             "reports": self.reports,
@@ -190,6 +192,7 @@ class Session:
         """The mean of what each worker reported last, where the task averages buffers."""
         if not self._worker_buffers:
             return None
+        # By worker, not by arrival: the order of a sum decides its last bits.
         return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
 
     def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
@@ -204,7 +207,7 @@ class Session:
     ) -> None:
         """Write a checkpoint: the server, the work in flight, what workers keep, the evaluations not yet done."""
         state = self.server.state_dict()
-        ledger, numbers = state.pop("ledger"), state.pop("numbers")
+        ledger, numbers = state.pop("ledger"), state.pop("numbers")  # plain values, for the JSON file
         tensors = {f"server.{name}": vector for name, vector in state.items()}
         held, states = list(held), states or {}
         for assignment in held:  # those of one index share their vectors
@@ -232,6 +235,7 @@ class Session:
             "params_checksum": checksum(self.server.params),
             **more,
         }
+        # The best model before the checkpoint that counts on it: see records/best.py.
         if (best := self.callbacks.best) is not None:
             self.recorder.best(self.model_state(best.params, best.buffers), best.row)
         self.recorder.save(self.events, tensors, values)

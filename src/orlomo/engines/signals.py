@@ -31,6 +31,7 @@ class Signals:
         self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> Signals:
+        # Python lets only the main thread set handlers; elsewhere the program around us handles signals.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._handle)
@@ -46,6 +47,8 @@ class Signals:
         if self._obeyed:
             return
         self._requested = number
+        # A handler runs between any two lines of the main thread. Raising here is right only where these lines may be
+        # cut off; elsewhere the number is kept, and the next `obey` raises.
         if self._waiting:
             self._waiting = False
             self.obey()

@@ -42,6 +42,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint and drop those beyond the last few."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{checkpoint.position:09d}"
+    # The JSON file is written last and names the checksum of the other: a kill between them leaves no checkpoint that
+    # looks whole.
     tensors = folder / f"{stem}.safetensors"
     write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
     body = {"position": checkpoint.position, "tensors_sha256": _sha256(tensors), "values": checkpoint.values}
@@ -49,6 +51,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     write_text_atomically(folder / f"{stem}.json", text)
     remove_temporary_files(folder)
     for old in positions(folder)[:-KEEP]:
+        # In the opposite order: without its JSON file a checkpoint does not exist.
         (folder / f"{old:09d}.json").unlink(missing_ok=True)
         (folder / f"{old:09d}.safetensors").unlink(missing_ok=True)
 
@@ -107,6 +110,7 @@ def _read(path: Path) -> Values:
 
 
 def _seal(content: Values) -> str:
+    # With sorted keys: the checksum must not depend on the order in which they were written.
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

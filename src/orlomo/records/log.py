@@ -25,6 +25,7 @@ class Log:
         """To the file alone."""
         indented = "".join(f"    {line}\n" for line in details.splitlines())
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        # Opened for each line, so that a full disk costs a line of the log and not the run.
         with contextlib.suppress(OSError), self._path.open("a") as file:
             file.write(f"{moment} {text}\n{indented}")
 

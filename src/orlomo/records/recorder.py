@@ -45,6 +45,7 @@ class RunRecorder:
         self._full_disk = full_disk
         self._command = resume_command(folder) if full_disk is None else ""
         self._lock = lock(folder)
+        # What a killed process wrote after its last checkpoint is cut off: it is computed again.
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
         columns = metrics_schema(read_measured(folder))
         with writing_to(folder, resume_command(folder)):
@@ -88,11 +89,13 @@ class RunRecorder:
         begin = time.monotonic()
         self._next_checkpoint = begin + DISK_RETRY_SECONDS  # if this one fails
         with writing_to(self.folder, self._command):
+            # The rows must be on the disk before a checkpoint that counts on them.
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
             full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
             best_model.put_in_place(self.folder)
         end = time.monotonic()
+        # A large model on a slow disk: the interval grows, so that training gets 95% of the time.
         self._next_checkpoint = end + max(self._interval, (end - begin) / CHECKPOINT_SHARE)
 
     def model(self, state: dict[str, Tensor]) -> None:
@@ -124,7 +127,7 @@ def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColu
         folder.mkdir(parents=True, exist_ok=True)
         description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
         write_text_atomically(folder / MEASURED, description + "\n")
-        write_text_atomically(folder / "config.toml", text)
+        write_text_atomically(folder / "config.toml", text)  # last: with it the folder is a run
 
 
 def _is_empty(folder: Path) -> bool:

@@ -72,6 +72,7 @@ class Run:
                 f"this is {configuration.FORMAT}): use that version"
             )
         self._table = table
+        # Without the method's code: a run can be read, and shown, where its file is missing.
         self.config: RunConfig = configuration.from_table(table, str(self.folder / "config.toml"), code=False)
         self._warn = warn
 
@@ -87,7 +88,7 @@ class Run:
 
     def changed_code(self, config: RunConfig) -> list[str]:
         """Of `task` and `method`, those whose file is not what it was when the run began."""
-        now = configuration.code_digests(config)
+        now = configuration.code_digests(config)  # without those whose file is not here, about which nothing is known
         recorded = self._table.get("code", {})
         return [what for what, digest in recorded.items() if now.get(what, digest) != digest]
 
@@ -108,6 +109,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run has come to its end and all its files are there."""
+        # The checkpoint says so last (see training._finish), but a user may have removed the model since.
         done = self.checkpoint is not None and bool(self.checkpoint.values["finished"])
         return done and (self.folder / "model.safetensors").is_file()
 

@@ -114,6 +114,7 @@ class TableWriter:
 
     def __init__(self, path: Path, names: Iterable[str], keep_bytes: int | None = None):
         self._names = list(names)
+        # Unbuffered: what `write` returns is what the disk has taken, and the rest is tried again.
         self._file = path.open("r+b" if keep_bytes is not None and path.exists() else "w+b", buffering=0)
         self._waiting = bytearray()
         self._file.truncate(keep_bytes or 0)
@@ -220,6 +221,7 @@ def frame(columns: Columns) -> Any:
 
 def _read_many(types: list[tuple[str, str]], body: str) -> Columns:
     """Several times faster; a ValueError where a field is not of its column's type."""
+    # Twice, because matches do not overlap: of three empty fields in a row one pass fills the first and the third.
     filled = body.replace(",,", ",nan,").replace(",,", ",nan,").replace(",\n", ",nan\n")
     dtypes = [(name, DTYPES[kind]) for name, kind in types]
     rows = np.loadtxt(io.StringIO(filled), dtype=dtypes, delimiter=",", comments=None)
@@ -235,6 +237,7 @@ def _typed(values: list[str], kind: str) -> Column:
         return np.array(values, dtype=object)
     if kind == "d":
         return np.array([_number(value) for value in values], dtype=np.float64)
+    # By way of int, not of float, which holds whole numbers only up to 2**53.
     with contextlib.suppress(ValueError, OverflowError):
         return np.array([int(value) for value in values], dtype=np.int64)
     return np.array([_whole(value) for value in values], dtype=np.int64)

@@ -48,7 +48,7 @@ class Control:
 
     def _answer(self, path: Path, handle: Handler) -> None:
         text = path.read_text("utf-8")
-        path.unlink()
+        path.unlink()  # before it is handled: a request is carried out at most once, also if this process is killed
         answer: dict[str, object]
         try:
             answer = {"result": handle(json.loads(text))}
@@ -72,8 +72,9 @@ def ask(folder: Path, request: Request) -> Any:
         raise RunFolderError(f"{folder} is not running: `orlomo resume {folder} --workers N` starts it with N workers")
     requests = folder / "control"
     requests.mkdir(exist_ok=True)
+    # The time comes first, so that requests are handled in the order in which they were made.
     path = requests / f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
-    _write(path, request)
+    _write(path, request)  # atomically: the run never reads half a request
     until = time.monotonic() + ANSWER_SECONDS
     answered = path.with_suffix(".answer")
     while not answered.exists():

@@ -102,6 +102,7 @@ class Member:
     def begin(self) -> None:
         """Its assignment is sent: the clock runs."""
         self.sent, self.excused = time.monotonic(), 0.0
+        # The median, so that one slow round does not lengthen the deadline for the next sixteen.
         if self.seconds:
             self.allowed = max(PATIENCE_SECONDS, PATIENCE_FACTOR * statistics.median(self.seconds))
 

@@ -154,6 +154,7 @@ class Live(Engine):
         except ReportRefused as refusal:
             self._tell(events.Refused(worker, str(refusal)))
             return
+        # A refused report left the server as it was: the assignment is still held, and `Redo` sends it again.
         done = self._held.pop(worker)
         leaves = self.membership.is_leaving(worker)
         # Answered before anything is written down: the workers compute while the server records.
@@ -221,7 +222,7 @@ class Live(Engine):
 
     def _leave(self, worker: int, kind: str) -> None:
         self._held.pop(worker, None)
-        iteration = self.server.iteration
+        iteration = self.server.iteration  # of the event: closing a barrier would advance it
         assignments = self.server.leave(worker)  # may close a barrier
         self._record(kind, iteration, worker)
         if kind == "leave":

@@ -142,7 +142,7 @@ class Membership:
     def _not_started(self, rank: Rank, reason: str, now: float) -> list[Action]:
         """A worker that was to follow a lost one is tried again later; one that was asked for is not."""
         rank.worker, rank.takes_part = None, False
-        if rank.due is None:
+        if rank.due is None:  # no loss before it: this worker was asked for, and the request is refused
             self.ranks.remove(rank)
             return [Deny(reason)]
         return [Say(reason), *self._count_loss(rank, Cause(reason), now)]

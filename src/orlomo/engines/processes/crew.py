@@ -131,7 +131,7 @@ class ProcessCrew:
     def _cause(self, member: Process) -> str:
         if member.failure is not None:
             return member.failure.error
-        member.process.join(1.0)
+        member.process.join(1.0)  # the pipe is closed a moment before the exit code is there
         code = member.process.exitcode
         return f"killed by {_name(-code)}" if code and code < 0 else f"ended with exit code {code}"
 

@@ -70,6 +70,7 @@ class EvaluationProcess:
         self._slot.assignment["params"].copy_(params)
         if buffers is not None:
             self._slot.buffers.copy_(buffers)
+        # One evaluation at a time is in the process: the slot is free to be written whenever this is called.
         try:
             self._pipe.send(buffers is not None)
         except OSError:
@@ -93,6 +94,7 @@ class EvaluationProcess:
         self._process, self._pipe = self._starter.start(serve_evaluations, self._packed_task, self._device, self._slot)
 
     def _start_again(self) -> None:
+        # The parameters are still first in the queue, so the new process evaluates the same ones.
         self._attempts += 1
         if self._attempts >= ATTEMPTS:
             raise EvaluationFailed(f"the evaluation process ended {self._attempts} times unasked: out of memory?")
@@ -107,7 +109,7 @@ class EvaluationProcess:
 
 def serve_evaluations(packed_task: PackedTask, device: str, slot: Slot, pipe: Connection) -> None:
     """The process's main loop."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # the other cores are for the workers
     try:
         runner = make_runner(packed_task, device, slot.shape)
         while True:

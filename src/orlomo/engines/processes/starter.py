@@ -107,6 +107,7 @@ class Starter:
         """
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs), daemon=True)
+        # The parent must close its copy of the child's end, or the pipe would never report that the child is gone.
         try:
             with _without_main():
                 process.start()

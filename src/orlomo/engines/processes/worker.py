@@ -101,7 +101,7 @@ class _Worker:
             slot.buffers.copy_(report.buffers)
         light_report = report.without_vectors()
         light_report.finite = all(all_finite(vector) for vector in slot.report.values())
-        if settings.pace > 1:
+        if settings.pace > 1:  # asleep, not busy: a slow worker must not take the others' cores
             time.sleep((settings.pace - 1) * (time.monotonic() - begin))
         end = time.monotonic()
         return SlotReport(light_report, end - begin, end)

@@ -110,6 +110,7 @@ class RayCrew:
             return self._gather(time.monotonic())
         calls = {member.call: member for member in awaited}
         until = min(member.deadline for member in awaited) - now
+        # `ray.wait` returns early with one result only; the second call collects what else has arrived meanwhile.
         found, _ = ray.wait(list(calls), num_returns=1, timeout=max(0.0, min(seconds, until)))
         if found:
             found, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)

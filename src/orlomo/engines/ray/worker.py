@@ -107,6 +107,7 @@ class RayWorker:
         report, state = self.runner.run(assignment, self.kept.begin(light.round), self.destination)
         self.kept.finish(state)
         report = report.to("cpu")
+        # The check for finite numbers is done here, in parallel: the server, which all workers share, need not do it.
         light_report = report.without_vectors()
         light_report.finite = all(all_finite(vector) for vector in report.vectors.values())
         if settings.pace > 1:

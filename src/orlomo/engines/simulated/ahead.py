@@ -72,6 +72,7 @@ class RoundsAhead:
         if key not in self._tickets:
             self._submit(key, urgent=True)
         ticket = self._tickets[key]
+        # Other rounds may be done first; they are kept, and the jobs get new work while this one is waited for.
         while ticket not in self._computed:
             self._collect()
             self._fill()
@@ -118,6 +119,7 @@ class RoundsAhead:
     def _submit(self, key: tuple[int, int], urgent: bool = False) -> None:
         self._serial += 1
         self._tickets[key] = self._serial
+        # A worker's next round is assigned after its last report is folded in, so this state is the newest.
         state = self.states.get(key[0]) or self._new_state()
         self._pool.submit(self._serial, RoundRequest(self.assignments[key[0]], state), urgent)
 

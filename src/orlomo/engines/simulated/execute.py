@@ -75,6 +75,7 @@ class Execution:
             while not self.at_end:
                 row = {name: values[session.events] for name, values in self._columns.items()}
                 if row["kind"] in (REPORT, DROP):
+                    # Cut off here, nothing is lost: the round has not been folded in, and its state was copied.
                     with signals.may_interrupt():
                         report = ahead.take(row["worker"], row["round"])
                     self._fold(row, report)
@@ -92,7 +93,7 @@ class Execution:
             self.save()
             raise signals.interrupted(stop) from None
         except BaseException as error:
-            if error is session.callbacks.error:
+            if error is session.callbacks.error:  # raised at a whole state: see Session.gather
                 self.save()
             raise
 
@@ -105,7 +106,7 @@ class Execution:
         assignments = self.session.fold(report, row["finish"] - row["start"])
         self._verify(row)
         self.session.record_report(row, report)
-        self._ahead.folded(row["worker"])
+        self._ahead.folded(row["worker"])  # first: it drops the old assignment, and a new one may be of the same worker
         self._ahead.offer(assignments)
 
     def _verify(self, row: Row) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing.connection
 import os
+import pickle
 import signal
 import traceback
 from abc import ABC, abstractmethod
@@ -140,6 +141,7 @@ class ProcessPool(Pool):
     """Computes on `jobs` processes; each has one request in hand and one waiting, so that none idles."""
 
     def __init__(self, task: Task, method: Method, seed: int, device: torch.device | str, jobs: int, params: Tensor):
+        # A forked job has the task and the slots at once, lambdas included. CUDA does not survive a fork.
         start_method = "fork" if hasattr(os, "fork") and torch.device(device).type == "cpu" else "spawn"
         context: Any = torch.multiprocessing.get_context(start_method)
         count = 2 * jobs + 2  # see RoundsAhead: two slots are not for work ahead
@@ -188,7 +190,7 @@ class ProcessPool(Pool):
     def _send(self) -> None:
         while self._queue:
             job = min(self._jobs, key=lambda job: job.running)
-            if job.running >= 2:
+            if job.running >= 2:  # sent later, so that an urgent request can still go first
                 return
             job.running += 1
             try:
@@ -291,17 +293,17 @@ def _serve(
             return
         try:
             runner = runner or RoundRunner(task, method, seed, device)
-            answer = _answer(runner, slots[number], request)
+            result = _compute(runner, slots[number], request)
         except Exception as error:
             pipe.send((ticket, (_sendable(error), traceback.format_exc()), None))
             continue
         try:
-            pipe.send((ticket, None, answer))
+            pipe.send((ticket, None, result))
         except (BrokenPipeError, ConnectionResetError):
             return
 
 
-def _answer(runner: RoundRunner, slot: Slot, request: Request) -> Result:
+def _compute(runner: RoundRunner, slot: Slot, request: Request) -> Result:
     """Compute a request whose vectors are in the slot; those of a report are there afterwards."""
     if isinstance(request, EvaluationRequest):
         return runner.evaluate(slot.assignment["params"], slot.buffers if request.buffers else None)
@@ -313,8 +315,7 @@ def _answer(runner: RoundRunner, slot: Slot, request: Request) -> Result:
 
 
 def _sendable(error: Exception) -> Exception | None:
-    import pickle
-
+    """The error itself, if it survives a pipe: some exceptions cannot be pickled, or not be made again."""
     try:
         pickle.loads(pickle.dumps(error))
         return error
