@@ -38,7 +38,7 @@ def reports(folder: Path) -> int:
 def test_a_killed_server_leaves_nothing_and_the_run_continues(tmp_path: Path) -> None:
     before = shared_memory()
     folder = tmp_path / "run"
-    with start(folder, "--epochs", 12, "--checkpoint-seconds", 0.5, "--pace", "3,3,3") as server:
+    with start(folder, "--epochs", 60, "--checkpoint-seconds", 0.5, "--pace", "3,3,3") as server:
         wait_for(lambda: 0 < saved(folder) < reports(folder) and reports(folder) > 100, server)
         family = faulty.descendants(server.pid)
         assert len(family) >= 4
