@@ -73,11 +73,10 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo.config import read
     from orlomo.engines.engine import job_count
-    from orlomo.report.progress import warn
+    from orlomo.report.screen import ProgressDisplay, warn
     from orlomo.reproduce.experiment import experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
-    from orlomo.reproduce.progress import CellProgress
     from orlomo.reproduce.tuning import tune
     from orlomo.tasks.registry import task
 
@@ -87,7 +86,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run per GPU
     folder = _folder(options)
     shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": warn}
-    with CellProgress(options.quiet) as progress:
+    with ProgressDisplay(options.quiet) as progress:
         if options.tune:
             made = task(chosen.tuning.rows[0].task)
             path = tune(chosen, methods or chosen.methods, made, folder, progress=progress, **shared)

@@ -69,7 +69,7 @@ def _report(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
     from orlomo.report.export import export
-    from orlomo.report.progress import warn
+    from orlomo.report.screen import warn
 
     place = options.out or options.folder / options.format
     for path in export(Run(options.folder), options.format, place, warn):

@@ -101,7 +101,7 @@ def _check_known(texts: dict[str, str], names: list[str]) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from orlomo.comparing import settings_for
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import start
 
     table, method = _tables(options)
@@ -120,7 +120,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from orlomo.comparing import compare, label, runs_to_do
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
     require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
@@ -190,7 +190,7 @@ def _print_comparison(result: Any, first: RunConfig, seeds: int) -> None:
 
 def _resume(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import resume
 
     found = Run(options.folder, lambda text: None)
@@ -210,7 +210,7 @@ def _ray(options: argparse.Namespace) -> orlomo.RayOptions:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import replay
 
     with TerminalProgress(options.quiet) as progress:

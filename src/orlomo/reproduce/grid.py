@@ -14,10 +14,10 @@ from orlomo.errors import ConfigError, require
 from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.run import Run
 from orlomo.report.figures import draw_means, figure_files, new_figure
+from orlomo.report.screen import ProgressDisplay
 from orlomo.report.summary import columns_of, without_nan, write_rows
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, choose_rows
 from orlomo.reproduce.plan import Cell, Scale, cells
-from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
 from orlomo.reproduce.table import Line, caption, lines, results_table
 from orlomo.reproduce.tuning import tuned
@@ -46,7 +46,7 @@ def reproduce(
     *,
     jobs: int,
     device: str,
-    progress: CellProgress,
+    progress: ProgressDisplay,
     warn: Callable[[str], None],
 ) -> Reproduction:
     """Run what is not there yet, then write tables and curves into the scale's folder."""

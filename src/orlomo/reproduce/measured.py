@@ -33,9 +33,9 @@ from orlomo.files import write_atomically, write_text_atomically
 from orlomo.methods.method import Method
 from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.methods.papers.prsgdm import PRSGDm
+from orlomo.report.screen import duration
 from orlomo.report.summary import columns_of, markdown, write_rows
 from orlomo.reproduce import theorem
-from orlomo.reproduce.progress import duration
 from orlomo.reproduce.theorem_run import LAWS, Case
 
 Item = TypeVar("Item")

@@ -13,10 +13,10 @@ import numpy as np
 
 from orlomo.data.catalog import DATASETS
 from orlomo.records.run import Run
+from orlomo.report.screen import duration
 from orlomo.report.summary import markdown
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, Row
 from orlomo.reproduce.plan import FEWEST_GROUPS, Cell, Scale, groups
-from orlomo.reproduce.progress import duration
 from orlomo.tasks.task import Task, data_size
 
 

@@ -15,9 +15,9 @@ from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
+from orlomo.report.screen import ProgressDisplay
 from orlomo.reproduce.experiment import ACCURACY, Experiment
 from orlomo.reproduce.plan import Cell, run_config
-from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
 from orlomo.tasks.task import Task
 
@@ -57,7 +57,7 @@ def tune(
     *,
     jobs: int,
     device: str,
-    progress: CellProgress,
+    progress: ProgressDisplay,
     warn: Callable[[str], None],
 ) -> Path:
     """Run the grid, choose by the mean over the rows, and write FILE: the chosen rates, and each one's accuracies."""
