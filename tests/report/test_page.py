@@ -228,7 +228,7 @@ def test_the_timeline_has_a_row_for_each_worker_there_is(window: Browser, tmp_pa
     assert labels == ["0", "1", "99"]
     assert window.run("return document.getElementById('timeline').layout.yaxis.range[0]") < 3
     figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
-    axes = new_figure(1, 1, (4, 3))[1]
+    [axes] = new_figure(1, 1, (4, 3))[1]
     [timeline] = [chart for chart in page["charts"] if chart["name"] == "timeline"]
     figures.draw_timeline(axes, timeline, page["runs"][0])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "99"]
@@ -269,7 +269,7 @@ def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp
     drawn = "return document.querySelectorAll('#metric-loss .scatterlayer .point').length"
     assert window.run(drawn) == sum(len(curve["value"]) for curve in curves)
     figures.write_figures(page["charts"], page["runs"], tmp_path)
-    axes = new_figure(1, 1, (4, 3))[1]
+    [axes] = new_figure(1, 1, (4, 3))[1]
     [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
     figures.draw_lines(axes, loss, page["runs"], "seconds")
     assert axes.get_yscale() == "linear"

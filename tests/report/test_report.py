@@ -64,7 +64,7 @@ def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Pa
     paths = figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
     assert len(set(paths)) == len(paths) == 2 * (4 + 4 * 5)
     assert all(path.is_file() for path in paths)
-    axes = new_figure(1, 1, (4, 3))[1]
+    [axes] = new_figure(1, 1, (4, 3))[1]
     [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
     figures.draw_lines(axes, loss, page["runs"], "seconds")
     assert len(axes.get_legend().get_texts()) == 2 * 4  # on training and on test data

@@ -79,7 +79,7 @@ def test_lost_lines_are_said(folder: Path) -> None:
     whole = {path: path.read_text().splitlines(keepends=True) for path in (events, metrics)}
     reports = sum(line.startswith("report,") for line in whole[events])
     events.write_text("".join(whole[events][:6]))
-    assert shown(folder)[1] == [f"run: events.csv has 5 reports, metrics.csv tells of {reports}: lines are missing."]
+    assert shown(folder)[1] == [f"run: events.csv has 5 reports, metrics.csv has {reports}: lines are missing."]
     events.write_text("".join(whole[events]))
     metrics.write_text("".join(whole[metrics][:-1]))
     [note] = shown(folder)[1]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -16,10 +16,13 @@ from rich.table import Table
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, first_of_each
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 @dataclass(frozen=True)
 class Summary:
-    """The end of a run. NaN where there is nothing to say.
+    """The end of a run; NaN: not known.
 
     `metrics` are those of the last evaluation, by column; `seconds` are of the run's own clock.
     """
@@ -40,7 +43,7 @@ class Summary:
     max_delay: int
     params_checksum: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values; NaN becomes None."""
         return without_nan(_flat(self))
 
@@ -96,14 +99,14 @@ class Row:
     mean_delay: float
     max_delay: int
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """One value per column of a file."""
         return _flat(self)
 
 
-def _flat(row: Summary | Row) -> dict[str, Any]:
-    """A dataclass's fields, each metric (and its spread) in its own."""
-    found: dict[str, Any] = {}
+def _flat(row: Summary | Row) -> dict[str, object]:
+    """A dataclass's fields, with one entry per metric and per spread."""
+    found: dict[str, object] = {}
     for name, value in vars(row).items():
         if name == "metrics":
             found |= value
@@ -117,8 +120,8 @@ def _flat(row: Summary | Row) -> dict[str, Any]:
 def rows(results: dict[str, list[Summary | None]], reference: str | None) -> list[Row]:
     """One row per method; None stands for a run that diverged.
 
-    A speed-up is a ratio of epochs per second of the runs' clock: a synchronous run ends on a full barrier, and so may
-    take a few more samples than an asynchronous one.
+    A speed-up is a ratio of epochs per second of the runs' clock, not of total times: a synchronous run ends on a full
+    barrier, and so may take a few more samples than an asynchronous one.
     """
     finished = {name: [one for one in summaries if one is not None] for name, summaries in results.items()}
     measured = next((one.measured for done in finished.values() for one in done), ())
@@ -163,7 +166,7 @@ def shown_metrics(table: list[Row]) -> list[MetricColumn]:
 
 
 def headings(table: list[Row]) -> tuple[str, ...]:
-    """Of the table's columns."""
+    """The headings of the table's columns."""
     labels = [one.label for one in shown_metrics(table)]
     return ("method", *(labels or ["result"]), "time", "speed-up", "mean delay", "max delay")
 
@@ -210,7 +213,7 @@ def markdown_table(table: list[Row]) -> str:
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
-    """A table in Markdown; the columns named in `words` stand to the left, those of numbers to the right.
+    """A table in Markdown; the columns named in `words` are aligned left, the others, of numbers, right.
 
     >>> print(markdown(["method", "loss"], [["orlomo", "0.1"]], words=["method"]), end="")
     | method | loss |
@@ -222,7 +225,7 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Coll
     return "\n".join([drawn[0], rule, *drawn[1:]]) + "\n"
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Rows of one kind as a CSV file."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -230,14 +233,14 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def columns_of(row: Any) -> dict[str, Any]:
+def columns_of(row: DataclassInstance) -> dict[str, object]:
     """A dataclass's fields and properties."""
     properties = [name for name, value in vars(type(row)).items() if isinstance(value, property)]
     return {**asdict(row), **{name: getattr(row, name) for name in properties}}
 
 
-def without_nan(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: None instead."""
+def without_nan(values: Mapping[str, object]) -> dict[str, object]:
+    """With None for NaN and infinity, which JSON does not have."""
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 

@@ -19,6 +19,9 @@ METRICS = ("accuracy", "loss")
 ACCURACY, LOSS = "test_accuracy", "train_loss"
 """The columns of our metrics.csv that hold it."""
 
+Table = dict[str, Any]
+"""The content of an experiment's file: whatever its author wrote. Wrong types are reported where they are used."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -35,12 +38,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """For folders and files."""
+        """For names of folders and files."""
         return re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.task}-{self.scenario}-K{self.workers}-S{self.local_steps}")
 
     @property
     def title(self) -> str:
-        """For a person."""
+        """For display."""
         return f"{self.task}, {self.scenario}, K={self.workers}, S={self.local_steps}"
 
 
@@ -84,10 +87,11 @@ class Experiment:
 
 
 def _files() -> dict[str, Path]:
-    """Every experiment's file: those that came with the package, and over them `experiments/` in the working folder."""
+    """Every experiment's file, by name. `experiments/` in the working folder goes before those of the package."""
     packaged = Path(__file__).parent / "experiments"
-    places = [packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments", Path("experiments")]
-    return {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
+    # A checkout has them beside `src`; the wheel has them in the package.
+    folders = [packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments", Path("experiments")]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
 def names() -> dict[str, str]:
@@ -99,7 +103,7 @@ def names() -> dict[str, str]:
     return {name: str(title) for name, title in titles.items() if title}
 
 
-def table_of(name: str) -> dict[str, Any]:
+def table_of(name: str) -> Table:
     """The content of an experiment's file, by the experiment's name or the file's path."""
     if name.endswith(".toml") or os.sep in name:
         return read(Path(name))
@@ -143,7 +147,7 @@ def experiment(name: str) -> Experiment:
         raise ConfigError(f"experiment {name}: {error} is missing or wrong") from None
 
 
-def _rows(table: dict[str, Any]) -> list[Row]:
+def _rows(table: Table) -> list[Row]:
     """The rows as written, or all combinations under [grid] where there are no numbers to write."""
     rows = [_row(row) for row in table.get("rows", [])]
     grid = table.get("grid")
@@ -158,7 +162,7 @@ def _rows(table: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _row(table: dict[str, Any]) -> Row:
+def _row(table: Table) -> Row:
     paper = {
         metric: {
             method: (float(values[0]), float(values[1]) if len(values) > 1 else math.nan)
@@ -190,7 +194,7 @@ def choose_rows(rows: tuple[Row, ...], filters: list[str]) -> list[Row]:
 
 
 def wanted_rows(rows: tuple[Row, ...], filters: list[str], default: list[str]) -> list[str]:
-    """The filters; those that match some rows which run by default and some which do not, for the former alone."""
+    """The filters for the rows to run. One that matches rows outside the default ones too is narrowed to these."""
     if not filters or not default:
         return filters or default
     usual, wanted = choose_rows(rows, default), []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from orlomo.config import same_run, write
 from orlomo.engines.callbacks import Callback, Row, RunHandle
@@ -30,13 +30,13 @@ from orlomo.training import resume, start
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 DIVERGED = "diverged.txt"
-"""Beside a run that diverged, what it said and its config: it would only diverge again."""
+"""The file beside a run that diverged, with its error and its config: it would diverge again and is not repeated."""
 
 
 def run_cells(
     cells: list[Cell], tasks: dict[str, Task], jobs: int, progress: ProgressDisplay, warn: Callable[[str], None]
 ) -> dict[Cell, Run | None]:
-    """Every cell's finished run; None for those that diverged. A signal saves the runs at work: `Interrupted`."""
+    """Every cell's finished run; None for those that diverged. A signal saves the runs at work, then `Interrupted`."""
     waiting = [cell for cell in cells if not is_done(cell)]
     progress.begin(len(cells), len(cells) - len(waiting), sum(cell.steps for cell in waiting))
     each = max(1, jobs // max(1, len(waiting)))  # fewer runs than cores: several cores for each run
@@ -61,7 +61,7 @@ def run_cells(
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether this very run is there, finished or diverged; another run in its place is an error."""
+    """Whether the cell's run is there, finished or diverged; a run with other settings in its folder is an error."""
     note = cell.folder / DIVERGED
     if note.exists():
         same, done = note.read_text("utf-8").endswith(write(cell.config)), True
@@ -129,11 +129,12 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _launch(cell: Cell, task: Task, jobs: int, others: list[Connection]) -> tuple[Connection, BaseProcess]:
-    context: Any = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+    forks = hasattr(os, "fork")
+    context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    forked = task if hasattr(os, "fork") else None  # a task may hold what cannot be sent: the process makes its own
+    forked = task if forks else None  # a task may hold what cannot be sent: the process makes its own
     process = context.Process(target=_work, args=(cell, forked, jobs, theirs, [*others, ours]))
-    with _signals_wait():  # until the new process has its own handlers: under ours, a signal would be lost there
+    with _signals_wait():  # a new process has our handlers until it sets its own, and would lose a signal
         process.start()
     theirs.close()
     return ours, process
@@ -200,11 +201,11 @@ class _PipeCallback(Callback):
 
 def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: list[Connection]) -> NoReturn:
     """One run in its own process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; outside a run, too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent stops us by SIGTERM
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    for other in others:
+    for other in others:  # inherited by the fork: a pipe must close when its own process ends
         other.close()
     messages = _PipeCallback(pipe)
 

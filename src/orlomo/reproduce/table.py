@@ -1,7 +1,7 @@
 """A finished experiment as tables: ours beside the paper's, at equal numbers of gradients and at equal virtual time.
 
-Below a table stands what a reader must know beside the numbers: what was scaled, with which settings, and how each
-column is meant.
+The caption under a table says what a reader must know beside the numbers: what was scaled, the settings, and what each
+column means.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def results_table(table: list[Line]) -> str:
     """The table for a document; columns of the paper's numbers are left out where it has none."""
     drawn = [HEADINGS, *(_cells(line) for line in table)]
     kept = [column for column in range(len(HEADINGS)) if any(row[column] not in ("", "-") for row in drawn[1:])]
-    if len({line.method for line in table}) == 1:  # nothing to be equal with
+    if len({line.method for line in table}) == 1:  # nothing to compare with
         kept = [column for column in kept if HEADINGS[column] != "accuracy, equal time"]
     headings, *rows = [[row[column] for column in kept] for row in drawn]
     return markdown(headings, rows, words=("row", "method"))
@@ -198,13 +198,13 @@ def _with_spread(mean: float, spread: float, digits: int = 2) -> str:
 
 
 def is_sample(name: str, task: Task) -> bool:
-    """Whether fewer images of its data set are stored than there are."""
+    """Whether only a part of the task's data set is stored here."""
     whole = [dataset.counts["train"] for dataset in DATASETS.values() if f"{name}-".startswith(f"{dataset.name}-")]
     return any(task.size < count for count in whole)
 
 
 def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table: list[Line], seeds: int) -> str:
-    """A list in Markdown."""
+    """The caption of a table, as a list in Markdown."""
     recipe = experiment.recipe
     points = []
     epochs = sorted({line.epochs for line in table})
@@ -243,8 +243,8 @@ def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table:
         f"Momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g}."
     )
     points.append(
-        "Equal gradients: at the end of each run, after the same number of gradients, but that a synchronous method "
-        "completes its last barrier. Equal time: at the virtual time "
+        "Equal gradients: at the end of each run, after the same number of gradients (a synchronous method also "
+        "completes its last barrier). Equal time: at the virtual time "
         "at which the first method of the row had finished. Virtual time 1: a local step of a fast worker. "
         "Speed-up: gradients per virtual second against prsgdm."
     )

@@ -59,7 +59,7 @@ class TheoremRow:
     """The theorem's left side, as a mean over seeds with its standard error, beside the right side."""
 
     law: str
-    covered: bool  # whether the theorem speaks of this law
+    covered: bool  # whether the theorem holds for this law
     workers: int
     local_steps: int
     iterations: int
@@ -89,14 +89,14 @@ class TheoremRow:
 def measure(
     cases: Sequence[Case] = CASES, laws: Sequence[Law] = LAWS, seeds: int = 8, schedule_seed: int = 0
 ) -> list[TheoremRow]:
-    """A row for each case, law of delays and gamma.
+    """One row per case, law of delays and gamma.
 
     >>> rows = measure([Case(workers=2, local_steps=2, iterations=50)], LAWS[:1], seeds=2)
     >>> all(row.measured <= row.bound for row in rows)
     True
     """
     require(seeds >= 2, f"seeds must be at least 2, for a standard error, not {seeds}")
-    chosen = [(case, _rates(case)) for case in cases]  # a wrong one is an error before anything is computed
+    chosen = [(case, _rates(case)) for case in cases]  # all are checked before anything is computed
     return [row for case, rates in chosen for law in laws for row in _rows(case, rates, law, seeds, schedule_seed)]
 
 
@@ -135,7 +135,7 @@ def remark_rate(case: Case, facts: Facts) -> float:
 
 
 def usual_rates(case: Case, facts: Facts) -> dict[str, float]:
-    """The largest gamma, its half and its tenth, and the remark's where that is another one."""
+    """The largest gamma, its half and its tenth, and the remark's where that differs."""
     largest, remark = largest_rate(case, facts), remark_rate(case, facts)
     if remark == largest:
         return {"largest, remark's": largest, "half": largest / 2, "tenth": largest / 10}

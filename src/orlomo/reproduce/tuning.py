@@ -1,4 +1,4 @@
-"""Choosing learning rates: a grid a method, one short run each, judged on training samples held out from training."""
+"""Choose learning rates: one grid per method, one short run per rate, judged on held-out training samples."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, f
         for rate in experiment.grid[method]:
             config = run_config(experiment, row, method, recipe, rate, 0, device)
             config = dataclasses.replace(config, held_out=tuning.held_out, evaluate_every=float(tuning.epochs))
-            place = folder / "tuning" / row.name / f"{label(method)}-lr{rate:g}"
-            cells.append(Cell(row, method, 0, config, place, steps))
+            own = folder / "tuning" / row.name / f"{label(method)}-lr{rate:g}"
+            cells.append(Cell(row, method, 0, config, own, steps))
     return cells
 
 
@@ -67,10 +67,10 @@ def tune(
     for cell, run in results.items():
         accuracies = tried.setdefault(cell.method, {}).setdefault(f"{cell.config.method.learning_rate:g}", [])
         accuracies.append(held_out_accuracy(run))
-    known = read(folder / FILE) if (folder / FILE).is_file() else {}  # other methods' of an earlier call
+    known = read(folder / FILE) if (folder / FILE).is_file() else {}  # an earlier call may have tuned other methods
     chosen = dict(known.get("chosen", {}))
     for method, by_rate in tried.items():
-        best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))
+        best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))  # of equals, the smallest rate
         require(sum(by_rate[best]) > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
         chosen[method] = float(best)
         ordered = [float(rate) for rate in by_rate]
