@@ -166,8 +166,8 @@ def write_large(folder: Path, reports: int, workers: int) -> None:
         rows = zip(worker[order].tolist(), finish.flat[order].tolist(), took.flat[order].tolist(), strict=True)
         for t, (k, end, took_it) in enumerate(rows):
             index = max(0, t - workers)
-            place = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
-            file.write(f"report,{place},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
+            columns = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
+            file.write(f"report,{columns},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
     (folder / "metrics.csv").write_text(",".join(METRICS) + "\n")
 
 
@@ -235,7 +235,7 @@ def test_the_timeline_has_a_row_for_each_worker_there_is(window: Browser, tmp_pa
 
 
 def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    """Of a row at phone width, as much is in a state's colour as the worker was in that state."""
+    """At phone width, each state's colour takes the share of a row that the worker spent in that state."""
     page = page_content(runs[2:])
     count = 300
     begin = np.arange(count, dtype=float).repeat(2)

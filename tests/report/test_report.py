@@ -82,7 +82,7 @@ def test_late_reports_are_in_the_first_view_of_the_groups(tmp_path: Path) -> Non
     [shown] = page_content([run])["runs"]
     groups = shown["charts"]["groups"]
     begin, end = groups["shown"]["iteration"]
-    seen = [place for place, iteration in enumerate(groups["iteration"]) if begin <= iteration <= end]
-    late = max(seen, key=lambda place: groups["behind"][place])
+    seen = [position for position, iteration in enumerate(groups["iteration"]) if begin <= iteration <= end]
+    late = max(seen, key=lambda position: groups["behind"][position])
     assert groups["behind"][late] > 12
     assert groups["shown"]["group"][0] <= groups["group"][late]

@@ -20,7 +20,7 @@ KINDS = ("lines", "dots", "bars", "timeline")
 """How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""
 
 NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
-"""What a chart can need, and what is shown in its place where there is none of it."""
+"""What a chart can need, and the text that is shown where there is none of it."""
 
 GROUPS_SHOWN = 12
 DOTS_SHOWN = 1000
@@ -129,7 +129,7 @@ def metric_charts(views: Sequence[View]) -> list[Chart]:
                 x="seconds",
                 y="value",
                 needs="evaluations",
-                data=functools.partial(_curves, one.metric),
+                data=functools.partial(_curves, one.metric),  # a lambda would see the last metric of the loop
                 y_label=label + one.unit,
                 log=one.log,
             )
@@ -161,6 +161,7 @@ def _thinned(*names: str) -> Callable[[View], Drawn]:
 
 
 def _loss_until_evaluated(view: View) -> Drawn | None:
+    # Losses of single reports are noisy: from the first evaluation on, the curves of the metrics are shown instead.
     return None if len(view.metrics["reports"]) else _thinned("finish", "iteration", "loss")(view)
 
 
@@ -173,7 +174,7 @@ def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
     """Counts of whole numbers, in at most `BINS` bins of one width."""
     if not len(values):
         return {"left": [], "width": [], "count": []}
-    width = max(1, -(-(int(values.max()) + 1) // BINS))
+    width = max(1, -(-(int(values.max()) + 1) // BINS))  # rounded up
     counts = np.bincount(values.astype(np.int64) // width)
     return {"left": (np.arange(len(counts)) * width).tolist(), "width": [width] * len(counts), "count": counts.tolist()}
 
@@ -185,6 +186,7 @@ def _groups(view: View) -> Drawn | str:
         return f"{view.config.method.name} keeps no momentum that reports are sorted into."
     newest = reports["group"] + reports["behind"]
     recent = np.flatnonzero(newest > newest[-1] - GROUPS_SHOWN)[-DOTS_SHOWN:]
+    # All recent reports are kept: they are what is shown at first, and thinning would leave gaps among them.
     kept = np.union1d(thin(reports["behind"]), recent)
     columns = {name: reports[name] for name in ("iteration", "worker", "group", "behind", "delay", "weight")}
     # Shown at first: the newest groups, together with late reports, which belong to older groups.

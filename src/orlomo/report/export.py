@@ -122,6 +122,7 @@ class TensorBoardWriter(Callback):
 
     def evaluation(self, row: Row) -> None:
         """The numbers of an evaluation, and the delays of the reports between the one before and this."""
+        # The simulator computes on while it evaluates: later reports may be waiting, which belong to the next row.
         count = max(0, int(row["reports"]) - self._reports)
         self._reports = int(row["reports"])
         new = self._waiting[:count]
@@ -130,7 +131,7 @@ class TensorBoardWriter(Callback):
             return
         try:
             self._write(self._writer, row, new)
-        except OSError as error:
+        except OSError as error:  # a full disk is no reason to end a run
             self._warn(f"TensorBoard's files are no longer written: {error}; `orlomo export` makes them afterwards")
             self._writer = None
 

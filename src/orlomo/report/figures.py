@@ -101,7 +101,7 @@ def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> Non
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
     axes.set(xlabel=clock if against == "seconds" else against, ylabel=spec["y_label"])
     axes.grid(alpha=0.25)
-    if sum(seen.values()) + len(seen) > 1:
+    if sum(seen.values()) + len(seen) > 1:  # `seen` has each method's last number, counted from 0
         axes.legend(frameon=False)
 
 
@@ -148,6 +148,7 @@ def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
         own = bars["state"] == code
         if own.any():
             colour = STATE_COLOURS.get(state, colour_of(run["method"]))
+            # Snapped to whole pixels, narrow bars would be too wide and hide others.
             more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge, "snap": False}
             if state in ("lost work", "absent"):
                 hatch = {"lost work": "////", "absent": "xxx"}[state]
@@ -210,6 +211,7 @@ def draw_means(axes: Axes, runs: dict[str, list[Run]], one: MetricColumn, agains
 
 def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The runs' curves on one grid, up to where the shortest ends."""
+    # Beyond a curve's end np.interp repeats its last value, which would look like a result.
     end = min(float(run.metric_columns[against][-1]) for run in group)
     grid = np.linspace(0.0, end, GRID)
     tables = [run.metric_columns for run in group]
@@ -236,6 +238,7 @@ def save_figure(figure: Figure, path: Path | IO[str], kind: str) -> None:
     """Write a figure to a file, or to something like one; the same plot gives the same bytes."""
     from matplotlib import rc_context
 
+    # Without a salt the ids in an SVG file are random.
     with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # letters that the font does not have become boxes
         figure.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)

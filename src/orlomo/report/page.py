@@ -95,6 +95,7 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
         "data": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),  # or a name could end the script element
         "script": (WEB / "page.js").read_text("utf-8"),
     }
+    # Not str.format: style and script are full of braces. Nothing that is filled in is searched again.
     before, *rest = (WEB / "page.html").read_text("utf-8").split("{{")
     pieces = [before]
     for piece in rest:
@@ -109,7 +110,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     for number, folder in enumerate(folders):
         require(paths[number] not in paths[:number], f"{_printable(str(folder))} is named more than once")
     parts = [tuple(map(_printable, path.parts)) for path in paths]
-    length = 1
+    length = 1  # ends: the paths differ
     while len({part[-length:] for part in parts}) < len(parts):
         length += 1
     return ["/".join(part[-length:]) for part in parts]
@@ -148,4 +149,4 @@ def _charts(charts: list[Spec], run: RunView) -> str:
     text = io.StringIO()
     save_figure(figure, text, "svg")
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]
+    return svg[svg.index("<svg") :]  # HTML does not take the XML header

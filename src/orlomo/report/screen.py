@@ -54,6 +54,7 @@ class RunProgress:
         if row["kind"] != "report":
             return
         self.reports = row["reports"]
+        # Smoothed: the losses of single reports vary too much to be read.
         self._loss = row["loss"] if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * row["loss"]
         if self.first is None:
             self.first = (self.reports, self.totals.samples)
@@ -110,7 +111,7 @@ class ProgressDisplay:
         self._first_report: float | None = None
         self._next_update, self._next_line = 0.0, math.inf
         self._runs, self._over, self._several = runs, 0, runs > 1
-        self._steps_waiting = float(runs)  # of runs that have not begun
+        self._steps_waiting = float(runs)  # of runs that have not begun: each counts the same, unless `begin` says more
 
     def __enter__(self) -> Self:
         if self._is_screen:
@@ -199,7 +200,7 @@ class ProgressDisplay:
 class TerminalProgress(ProgressDisplay, Callback):
     """Shows the run that it is a callback of; with `runs`, several that follow one another."""
 
-    watches_only = True
+    watches_only = True  # so that the simulator computes on during evaluations
 
     run: RunProgress
     _measured: tuple[MetricColumn, ...]

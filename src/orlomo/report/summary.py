@@ -135,13 +135,11 @@ def rows(results: dict[str, list[Summary | None]], reference: str | None) -> lis
                 runs=len(results[name]),
                 diverged=len(results[name]) - len(done),
                 measured=measured,
-                metrics={column: _mean(own) for column, own in values.items()},
-                spreads={
-                    column: float(np.std(own, ddof=1)) if len(own) > 1 else math.nan for column, own in values.items()
-                },
-                seconds=_mean([summary.seconds for summary in done]),
+                metrics={column: mean(own) for column, own in values.items()},
+                spreads={column: spread(own) for column, own in values.items()},
+                seconds=mean([summary.seconds for summary in done]),
                 speed_up=_pace(done) / base,
-                mean_delay=_mean([summary.mean_delay for summary in done]),
+                mean_delay=mean([summary.mean_delay for summary in done]),
                 max_delay=max((summary.max_delay for summary in done), default=0),
             )
         )
@@ -149,11 +147,18 @@ def rows(results: dict[str, list[Summary | None]], reference: str | None) -> lis
 
 
 def _pace(done: list[Summary]) -> float:
-    return _mean([one.epochs for one in done]) / _mean([one.seconds for one in done])
+    # All epochs over all seconds; in a mean of ratios a short run would count as much as a long one.
+    return mean([one.epochs for one in done]) / mean([one.seconds for one in done])
 
 
-def _mean(values: list[float]) -> float:
+def mean(values: list[float]) -> float:
+    """NaN of none."""
     return float(np.mean(values)) if values else math.nan
+
+
+def spread(values: list[float]) -> float:
+    """The sample standard deviation; NaN of fewer than two."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 CAPTION = "time: {kind}, to the end of the run; speed-up: {kind} time for the same number of samples"
@@ -174,17 +179,16 @@ def headings(table: list[Row]) -> tuple[str, ...]:
 def cells(row: Row, shown: list[MetricColumn]) -> tuple[str, ...]:
     """A row as text, one cell per heading."""
     metrics = [one.text(row.metrics[one.column]) for one in shown] or ["-"]
-    spread = row.spreads[shown[0].column] if shown else math.nan
-    if not math.isnan(spread):
-        metrics[0] += f" ± {shown[0].text(spread).removesuffix('%')}"
-    if row.diverged:
-        metrics[0] = f"{row.diverged} of {row.runs} diverged" + (f"; {metrics[0]}" if row.diverged < row.runs else "")
+    # There is space for one spread: that of the first, the most important metric.
+    if shown and not math.isnan(row.spreads[shown[0].column]):
+        metrics[0] += f" ± {shown[0].text(row.spreads[shown[0].column]).removesuffix('%')}"
+    metrics[0] = with_diverged(metrics[0], row.diverged, row.runs)
     return (
         row.method,
         *metrics,
-        _text(row.seconds, ".0f"),
-        _text(row.speed_up, ".2f", "x"),
-        _text(row.mean_delay, ".1f"),
+        number_text(row.seconds, ".0f"),
+        number_text(row.speed_up, ".2f", "x"),
+        number_text(row.mean_delay, ".1f"),
         "-" if row.diverged == row.runs else str(row.max_delay),
     )
 
@@ -244,5 +248,13 @@ def without_nan(values: Mapping[str, object]) -> dict[str, object]:
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
-def _text(value: float, form: str, unit: str = "") -> str:
+def with_diverged(text: str, diverged: int, runs: int) -> str:
+    """A cell of a table, preceded by how many of its runs diverged, where any did."""
+    if not diverged:
+        return text
+    return f"{diverged} of {runs} diverged" + (f"; {text}" if diverged < runs else "")
+
+
+def number_text(value: float, form: str, unit: str = "") -> str:
+    """A number for display; a dash for NaN."""
     return "-" if math.isnan(value) else format(value, form) + unit

@@ -112,7 +112,7 @@ def view_of(run: Run, name: str, notes: list[str]) -> View:
     finish = events["finish"][events["kind"] == "report"]
     end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # on real engines a lost worker never comes back
     view = View(name, run.config, run.state, run.clock, measured, events, metrics, end)
-    if not damaged and view.state != "running":
+    if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
         _note_missing(view, notes)
     return view
 
@@ -199,7 +199,7 @@ def thin(values: NDArray[Any], points: int = POINTS) -> NDArray[np.int64]:
     padded = np.full(stretches * size, np.nan)
     padded[: len(values)] = values.astype(np.float64)
     table = padded.reshape(stretches, size)
-    known = ~np.isnan(table).all(axis=1)
+    known = ~np.isnan(table).all(axis=1)  # a stretch without numbers has no extremes
     begin = np.flatnonzero(known) * size
     lowest, highest = np.nanargmin(table[known], axis=1), np.nanargmax(table[known], axis=1)
     return np.unique(np.concatenate([[0], begin + lowest, begin + highest, [len(values) - 1]]))
@@ -210,4 +210,5 @@ def numbers(column: NDArray[Any]) -> list[float | None]:
     values: list[float] = column.tolist()
     if column.dtype.kind != "f":
         return [*values]
+    # Seven digits, about those of a float32, keep the page small.
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]

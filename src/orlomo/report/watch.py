@@ -35,8 +35,9 @@ class Follower:
 
     def read(self) -> bytes:
         """The run as the page draws it, as JSON."""
-        with self._lock:
+        with self._lock:  # each request has a thread: of several tabs, one reads and all get the text
             begin = time.monotonic()
+            # Looked at before reading: what is written meanwhile is a change for the next request.
             now = is_being_written(self.folder), self._files()
             if now != self._seen and (begin >= self._next or not now[0]):
                 content = {**page_content([Run(self.folder)]), "follow": "data"}

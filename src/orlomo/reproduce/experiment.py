@@ -34,6 +34,7 @@ class Row:
     scenario: str
     workers: int
     local_steps: int
+    # Not compared, so that rows can be keys: a dict has no hash.
     paper: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict, compare=False)
 
     @property
@@ -187,6 +188,7 @@ def choose_rows(rows: tuple[Row, ...], filters: list[str]) -> list[Row]:
     chosen = [row for row in rows if any(all(_matches(row, word) for word in words) for words in wanted)]
     known = sorted({f"K={r.workers}" for r in rows} | {f"S={r.local_steps}" for r in rows})
     known += sorted({r.scenario for r in rows} | {r.task for r in rows})
+    # A word that matches nothing is a mistake even where another filter matches.
     for word in (word for words in wanted for word in words):
         require(any(_matches(row, word) for row in rows), f"--rows {word} matches no row; there are {', '.join(known)}")
     require(bool(chosen), f"--rows {' '.join(filters)}: no row matches all of these")
@@ -208,4 +210,5 @@ def _matches(row: Row, word: str) -> bool:
     key, equals, value = word.partition("=")
     if equals:
         return {"K": str(row.workers), "S": str(row.local_steps)}.get(key) == value
+    # `cifar10` stands for all tasks on its images, such as `cifar10-resnet20`; `cifar1` for none.
     return word in (row.scenario, row.task) or row.task.startswith(word + "-")

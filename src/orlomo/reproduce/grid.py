@@ -50,12 +50,13 @@ def reproduce(
 ) -> Reproduction:
     """Run what is not there yet, then write tables and curves into the scale's folder."""
     rows = choose_rows(experiment.rows, list(scale.rows))
+    # Loaded first: missing data is an error before anything is trained.
     needed = {name: task(name) for name in dict.fromkeys(row.task for row in rows)}
     experiment = tuned(experiment, folder)
     folder = folder / scale.name
     try:
         wanted = cells(experiment, scale, needed, folder, device)
-    except (TypeError, ZeroDivisionError) as error:
+    except (TypeError, ZeroDivisionError) as error:  # the file's values are first computed with here
         raise ConfigError(f"{experiment.name}: a value in its file is of the wrong kind: {error}") from None
     require(bool(wanted), f"{experiment.name} has no rows, or no methods")
     results = run_cells(wanted, needed, jobs, progress, warn)
@@ -74,6 +75,7 @@ def write(
     seeds = max(cell.seed for cell in results) + 1
     text = f"# {experiment.title}\n\n{results_table(table)}\n{caption(experiment, scale, needed, table, seeds)}"
     result = Reproduction(table, text, folder, [])
+    # A part does not overwrite the table of the whole.
     stem = f"table-{scale.chosen}" if scale.chosen else "table"
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
     for name, content in contents.items():

@@ -92,7 +92,7 @@ def measure(kind: str, table: Table, folder: Path, quiet: bool = False) -> Measu
         return track(items, kind, console=console, transient=True, disable=hidden)
 
     begin = time.monotonic()
-    try:
+    try:  # the file's values are used as they are: a wrong one fails where it is used
         title = table["title"]
         rows, body = kinds[kind](table, follow)
     except (KeyError, TypeError) as error:
@@ -186,6 +186,7 @@ def delay_table(rows: Sequence[DelayRow]) -> str:
 def _delay_row(
     ratio: float, workers: int, local_steps: int, iterations: int, seeds: int, paper: int | None
 ) -> DelayRow:
+    # A slow worker stalls and so has another law of times: ratio 1 means that there is none.
     cluster = "homogeneous" if ratio == 1 else f"slow-worker:{ratio:g}"
     method = OrLoMo(local_steps=local_steps)
     found = [

@@ -26,7 +26,7 @@ SMALLEST_BATCH = 8
 class Scale:
     """What is asked for in place of the paper's full experiment."""
 
-    epochs: Fraction = Fraction(1)
+    epochs: Fraction = Fraction(1)  # exact: it names a folder
     images: int | None = None
     seeds: int | None = None
     methods: tuple[str, ...] | None = None
@@ -109,7 +109,7 @@ def _cell(
     size = task.size if scale.images is None else min(scale.images, task.size)
     recipe, rate = scaled(experiment.recipe, scale.epochs, row, size), experiment.learning_rates[method]
     config = run_config(experiment, row, method, recipe, rate, seed, device)
-    if size < task.size:
+    if size < task.size:  # else not set, so that the config is that of a run on all images
         config = dataclasses.replace(config, samples=size)
     own = folder / row.name / f"{label(method)}-lr{rate:g}-seed{seed}"
     return Cell(row, method, seed, config, own, math.ceil(recipe.epochs * size / recipe.batch_size))
@@ -124,6 +124,7 @@ def scaled(recipe: Recipe, scale: Fraction, row: Row, size: int) -> Recipe:
     """
     epochs = float(recipe.epochs * scale)
     drops = tuple(float(drop * scale) for drop in recipe.drops)
+    # A smaller batch makes more rounds of the same epochs, and so more groups.
     batch = recipe.batch_size
     while groups(epochs, size, batch, row) < FEWEST_GROUPS and batch // 2 >= SMALLEST_BATCH:
         batch //= 2
@@ -141,6 +142,7 @@ def run_config(
     """One run's config."""
     if row.scenario not in experiment.scenarios:
         raise unknown_name(f"scenario of {experiment.name}", row.scenario, experiment.scenarios)
+    # One recipe for all methods; `settings_for` leaves out what a method does not have.
     settings = {
         "learning_rate": rate,
         "momentum": recipe.momentum,

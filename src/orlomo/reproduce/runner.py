@@ -41,6 +41,7 @@ def run_cells(
     progress.begin(len(cells), len(cells) - len(waiting), sum(cell.steps for cell in waiting))
     each = max(1, jobs // max(1, len(waiting)))  # fewer runs than cores: several cores for each run
     active: dict[Connection, _Active] = {}
+    # New processes inherit it: one thread each, as there is one process per core and the number decides the bits.
     with _stoppable() as stopped, on_threads(1):
         while (waiting and not stopped) or active:
             while waiting and not stopped and len(active) < jobs:
@@ -48,6 +49,7 @@ def run_cells(
                 pipe, process = _launch(cell, tasks[cell.row.task], each, [*active])
                 shown = progress.add(f"{cell.row.name} {cell.method} seed {cell.seed}", cell.steps)
                 active[pipe] = _Active(cell, process, shown)
+            # The timeout is for signals: their handler sets a flag and does not end the wait.
             for ready in multiprocessing.connection.wait(list(active), timeout=0.5):
                 _listen(cast(Connection, ready), active, warn, stopped)
             if stopped:
@@ -97,7 +99,7 @@ class _Active:
         """Ask it to save and end, once."""
         if not self.is_stopping and self.process.pid is not None:
             self.is_stopping = True
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself meanwhile
                 os.kill(self.process.pid, signal.SIGTERM)
 
 
@@ -155,7 +157,7 @@ def _listen(
         process = active.pop(pipe).process
         process.join()
         pipe.close()
-        if is_done(cell):
+        if is_done(cell):  # by its files: an exit code of 0 alone proves nothing
             shown.finish(announce=True)
         elif not stopped:
             stopped.error = OrlomoError(f"{cell.folder}: the run ended with exit code {process.exitcode}")
@@ -163,7 +165,7 @@ def _listen(
     if kind == "warning":
         warn(f"{cell.folder.name}: {rest[0]}")
     elif kind == "failed":
-        stopped.error = stopped.error or OrlomoError(rest[0])
+        stopped.error = stopped.error or OrlomoError(rest[0])  # the first: the others follow from the stop
     elif kind == "started":
         shown.begin(*rest)
     elif kind == "event":
@@ -184,7 +186,7 @@ class _PipeCallback(Callback):
     def send(self, *message: object) -> None:
         try:
             self._pipe.send(message)
-        except OSError:  # the parent is gone: nobody would see the rest
+        except OSError:  # the parent has ended
             signal.raise_signal(signal.SIGTERM)
 
     def started(self, run: RunHandle) -> None:
@@ -230,7 +232,7 @@ def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: li
         messages.send("failed", f"{cell.folder}: {traceback.format_exc()}")
         code = 1
     pipe.close()
-    os._exit(code)
+    os._exit(code)  # not sys.exit: what the fork inherited is the parent's to clean up
 
 
 def _note(cell: Cell, text: str) -> None:

@@ -54,6 +54,7 @@ class Law:
 
 
 def _one_report_near_the_end(workers: int, local_steps: int, iterations: int) -> Cluster:
+    # The others report at every 1 / (K-1) of a round, so that T reports take T / (K-1) rounds.
     slow = Speed(count=1, factor=max(1.0, 0.9 * iterations / max(1, workers - 1)), law="fixed")
     return Cluster(speeds=(Speed(law="fixed"), slow))
 
@@ -82,11 +83,12 @@ def settled_trace(method: OrLoMo, cluster: Cluster, workers: int, iterations: in
         schedule = trace(method, workers=workers, iterations=reports, cluster=cluster, seed=seed)
         if _settled(schedule, workers, iterations):
             return schedule
-        reports *= 2
+        reports *= 2  # a heavy tail may keep one worker busy for most of a run
 
 
 def _settled(schedule: Schedule, workers: int, iterations: int) -> bool:
     rows = _rows_of_run(schedule, iterations)
+    # Every worker present at the run's end holds an assignment; its next event, a report or a loss, settles it.
     present = set(range(workers))
     for kind, worker in zip(schedule["kind"][:rows].tolist(), schedule["worker"][:rows].tolist(), strict=True):
         if kind in DEPARTURES:
@@ -109,6 +111,7 @@ def weights(schedule: Schedule, iterations: int) -> NDArray[np.float64]:
     """
     wanted = schedule.reports & (schedule["index"] < iterations)
     result = np.zeros(iterations)
+    # Not `result[index] += eta`: all workers report w_0, and repeated indices would count once.
     np.add.at(result, schedule["index"][wanted], schedule["eta"][wanted])
     return result
 
@@ -168,6 +171,7 @@ def squared_norms(case: Case, schedule: Schedule, rates: Sequence[float], seeds:
             assignments = server.join(worker)
         else:
             t = server.iteration
+            # At w_t, before the report is folded in; without noise.
             result[t] = gradient(server.params).view(shape).square_().sum(dim=2)
             assignments = server.receive(steps.run(held.pop(worker), errors[chosen[t]].mean(dim=1)))
         held.update({assignment.worker: assignment for assignment in assignments})
@@ -190,5 +194,6 @@ class _Round:
 
 def _samples(size: int, shape: tuple[int, int, int], seeds: int) -> Tensor:
     """Which samples: iterations x steps x batch x seeds, with replacement, each seed from its own generator."""
+    # int32 is part of the stream: with int64 the generator would draw other samples.
     drawn = [generator(seed, "theorem").integers(0, size, shape, dtype=np.int32) for seed in range(seeds)]
     return torch.from_numpy(np.stack(drawn, axis=-1)).long()

@@ -27,7 +27,7 @@ FILE = "learning-rates.toml"
 def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, folder: Path, device: str) -> list[Cell]:
     """The runs of the grid."""
     tuning = experiment.tuning
-    share = tuning.epochs / experiment.recipe.epochs
+    share = tuning.epochs / experiment.recipe.epochs  # the learning rate drops at the same fractions of the run
     recipe = dataclasses.replace(
         experiment.recipe,
         epochs=float(tuning.epochs),
@@ -73,6 +73,7 @@ def tune(
         best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))  # of equals, the smallest rate
         require(sum(by_rate[best]) > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
         chosen[method] = float(best)
+        # Beyond an edge there may be a better rate; of one or two rates each is at an edge.
         ordered = [float(rate) for rate in by_rate]
         if len(ordered) > 2 and float(best) in (min(ordered), max(ordered)):
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
