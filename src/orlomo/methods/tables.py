@@ -68,7 +68,7 @@ def from_table(table: dict[str, Any], where: str, given: Method | None = None, c
     own = name == CUSTOM or is_place(str(name))
     if given is not None:
         return _checked(table, given, where)
-    if own and (name == CUSTOM or not code):
+    if own and not code:
         shown = {"name": str(table.get("class", name)), "synchronous": bool(table.get("synchronous", False))}
         kind = type("Recorded", (Recorded,), shown)
         recorded: Method = kind(table=table)
