@@ -82,10 +82,10 @@ def main(folder: Path) -> None:
         with connection(RayOptions(), Need(1, {"CPU": 1.0}, {}, 1 << 20, 1 << 20), Log(folder, print)):
             listens_inside_only()
             node = ray.nodes()[0]
-            place = Path(node["ObjectStoreSocketName"]).parents[2]
-            assert place.is_dir()
+            temporary = Path(node["ObjectStoreSocketName"]).parents[2]
+            assert temporary.is_dir()
         assert dict(os.environ) == {**before, "PYTHONBREAKPOINT": os.environ.get("PYTHONBREAKPOINT", "")}
-        assert not place.exists()
+        assert not temporary.exists()
     trouble(folder / "run")
     assert orlomo.replay(folder / "run", task=sleepy.task(), jobs=1).agrees
 

@@ -13,7 +13,7 @@ import tomli_w
 
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.loading import class_digest, is_place, source_digest
+from orlomo.loading import class_digest, is_import_path, source_digest
 from orlomo.methods.registry import CUSTOM
 from orlomo.values import about, build, documented, plain, setting
 
@@ -139,7 +139,7 @@ class RunConfig:
 
     @property
     def compute_device(self) -> str:
-        """Where a replay computes: where all workers did, if they did in one place."""
+        """Where a replay computes: where all workers did, if they all had the same device."""
         return self.devices[0] if self.devices and len(set(self.devices)) == 1 else self.device
 
     @property
@@ -198,9 +198,11 @@ def code_digests(config: RunConfig) -> dict[str, str]:
     """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
     from orlomo.methods import tables as methods
 
-    found = {"task": source_digest(config.task) if is_place(config.task) else ""}
+    found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
     name = methods.to_table(config.method)["name"]
-    found["method"] = source_digest(name) if is_place(name) else class_digest(type(config.method)) * (name == CUSTOM)
+    found["method"] = (
+        source_digest(name) if is_import_path(name) else class_digest(type(config.method)) * (name == CUSTOM)
+    )
     return {what: digest for what, digest in found.items() if digest}
 
 

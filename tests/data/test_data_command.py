@@ -25,7 +25,7 @@ from orlomo.errors import ConfigError
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for data in which a data set called dots is known."""
+    """A folder for data in which a data set called dots is known."""
     monkeypatch.setenv("ORLOMO_DATA", str(tmp_path / "root"))
     monkeypatch.setitem(DATASETS, "dots", dots.DOTS)
     return tmp_path / "root"

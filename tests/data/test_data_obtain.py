@@ -54,9 +54,9 @@ def obtain(dataset: DataSet, root: Path, given: Path | None = None) -> tuple[Sto
     return obtaining.obtain(dataset, root, given, DataProgress(quiet=True), said.append), said
 
 
-@pytest.mark.parametrize("place", ["root/dots-py", "home/data/dots-py", "home/work/data/dots-py", "system"])
-def test_the_usual_places(home: Path, tmp_path: Path, place: str) -> None:
-    dots.write_pickles(tmp_path / place)
+@pytest.mark.parametrize("folder", ["root/dots-py", "home/data/dots-py", "home/work/data/dots-py", "system"])
+def test_the_usual_folders(home: Path, tmp_path: Path, folder: str) -> None:
+    dots.write_pickles(tmp_path / folder)
     dataset = replace(dots.DOTS, system_folders=(tmp_path / "system",))
     stored, said = obtain(dataset, tmp_path / "root")
     assert stored.complete

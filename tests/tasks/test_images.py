@@ -25,7 +25,7 @@ def test_each_picture_is_one_of_its_162_crops():
     assert same_labels is labels
     assert after.dtype == torch.uint8
     padded = functional.pad(before, (4, 4, 4, 4))
-    places = []
+    positions = []
     for number in range(30):
         found = [
             (top, left, mirrored)
@@ -40,10 +40,10 @@ def test_each_picture_is_one_of_its_162_crops():
             )
         ]
         assert len(found) == 1
-        places.extend(found)
-    assert len({top for top, _, _ in places}) > 5
-    assert len({left for _, left, _ in places}) > 5
-    assert {mirrored for _, _, mirrored in places} == {False, True}
+        positions.extend(found)
+    assert len({top for top, _, _ in positions}) > 5
+    assert len({left for _, left, _ in positions}) > 5
+    assert {mirrored for _, _, mirrored in positions} == {False, True}
 
 
 def test_draws_are_uniform_and_depend_on_the_generator_alone():

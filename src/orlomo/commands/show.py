@@ -71,8 +71,8 @@ def _export(options: argparse.Namespace) -> int:
     from orlomo.report.export import export
     from orlomo.report.progress import warn
 
-    place = options.out or options.folder / options.format
-    for path in export(Run(options.folder), options.format, place, warn):
+    folder = options.out or options.folder / options.format
+    for path in export(Run(options.folder), options.format, folder, warn):
         print(path)
     return 0
 

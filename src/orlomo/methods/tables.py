@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from orlomo.errors import ConfigError, unknown_name
-from orlomo.loading import is_place
+from orlomo.loading import is_import_path
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
@@ -65,7 +65,7 @@ def from_table(table: dict[str, Any], where: str, given: Method | None = None, c
     """
     settings = dict(table)
     name = settings.pop("name", "orlomo")
-    own = name == CUSTOM or is_place(str(name))
+    own = name == CUSTOM or is_import_path(str(name))
     if given is not None:
         return _checked(table, given, where)
     if own and (name == CUSTOM or not code):

@@ -22,8 +22,8 @@ def perceptron() -> nn.Module:
 def _rows() -> tuple[NDArray[Any], NDArray[Any]]:
     """Images and labels from scikit-learn's file; importing it takes 30 times as long as reading the file."""
     found = importlib.util.find_spec("sklearn")
-    places = [] if found is None else list(found.submodule_search_locations or [])
-    for path in (Path(place) / "datasets" / "data" / "digits.csv.gz" for place in places):
+    folders = [] if found is None else list(found.submodule_search_locations or [])
+    for path in (Path(folder) / "datasets" / "data" / "digits.csv.gz" for folder in folders):
         if path.is_file():
             rows = np.loadtxt(path, delimiter=",")
             return rows[:, :-1], rows[:, -1]

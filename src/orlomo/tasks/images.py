@@ -55,7 +55,7 @@ class Normalised(nn.Module):
 
 
 def crop_and_flip(batch: Batch, generator: torch.Generator) -> Batch:
-    """Pad by 4 black pixels, crop to the old size at a random place, mirror half of the pictures.
+    """Pad by 4 black pixels, crop to the old size at a random position, mirror half of the pictures.
 
     >>> pictures = torch.arange(2 * 3 * 8 * 8, dtype=torch.uint8).view(2, 3, 8, 8)
     >>> crop_and_flip((pictures, torch.zeros(2)), torch.Generator().manual_seed(0))[0].shape

@@ -19,7 +19,7 @@ DIMENSIONS = 32
 
 
 class Point(nn.Module):
-    """A model that is nothing but its parameter vector, which starts at a fixed place."""
+    """A model that is nothing but its parameter vector, which starts at a fixed point."""
 
     def __init__(self, start: Tensor):
         super().__init__()
