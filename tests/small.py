@@ -55,7 +55,7 @@ def command_parsers() -> dict[str, Parser]:
 
 @contextmanager
 def started(*arguments: object, folder: Path | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """`orlomo ...` in a process of its own that goes on beside the test, and not after it."""
+    """`orlomo ...` in a process of its own that runs beside the test and ends with it."""
     command = [sys.executable, "-m", "orlomo", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, **pipes, **options) as process:

@@ -125,7 +125,7 @@ class RunConfig:
         for name, amount in (self.resources or {}).items():
             require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
         if (self.resources or {}).get("GPU") and self.device == "cpu":
-            object.__setattr__(self, "device", "cuda")  # who asks for a GPU means to use it
+            object.__setattr__(self, "device", "cuda")  # a worker that reserves a GPU computes on it
 
     @property
     def where(self) -> str:

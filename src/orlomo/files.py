@@ -62,7 +62,7 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove what a process that was killed left half-written. Only for who holds the folder's lock."""
+    """Remove what a process that was killed left half-written. Only for the process that holds the folder's lock."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 

@@ -63,7 +63,7 @@ class FlatModule:
     def compile(self) -> None:
         """Compile the module's forward pass (and with it the backward pass) when it is first used.
 
-        One version a shape of input, for training and for evaluation: shapes are few here.
+        One version per shape of input, for training and for evaluation: there are few shapes.
         """
         self.module.forward = torch.compile(self._eager_forward, dynamic=False)
 

@@ -93,7 +93,7 @@ def test_a_download_of_several_files(home: Path, tmp_path: Path, server: FileSer
 
 def test_a_cut_download_is_kept_apart_and_goes_on(home: Path, tmp_path: Path, server: FileServer) -> None:
     server.cut_after = [200, 0]
-    with pytest.raises(ConfigError, match=r"stopped at 200 of .* goes on from there .or give a copy"):
+    with pytest.raises(ConfigError, match=r"stopped at 200 of .* continues from there .or give a copy"):
         obtain(with_remote(server), tmp_path / "root")
     assert left_behind(tmp_path / "root") == [
         "downloads/dots/dots.tar.gz.part",

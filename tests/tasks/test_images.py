@@ -97,7 +97,7 @@ SETS = {  # training and test images, bytes of a row
 
 @pytest.fixture
 def black_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stored data sets of the official sizes, all zeros: files with holes, which take no room."""
+    """Stored data sets of the official sizes, all zeros: files with holes, which take no disk space."""
     monkeypatch.setenv("ORLOMO_DATA", str(tmp_path))
     for name, (train, test, row) in SETS.items():
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""A cluster: how fast each worker is, what its link costs, and who crashes or comes when."""
+"""A cluster: how fast each worker is, what its link costs, and which workers crash or join when."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Cluster:
         step_seconds: mean (virtual) time of one local step of a fast worker.
         latency_seconds: one way, for each message.
         bytes_per_second: of each worker's link; 0: transfers are free.
-        faults: who crashes, returns, joins or leaves when.
+        faults: which workers crash, return, join or leave, and when.
 
     >>> cluster("heterogeneous").factors(4)
     [1.0, 1.0, 1.0, 2.0]

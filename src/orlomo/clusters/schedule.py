@@ -1,4 +1,4 @@
-"""The schedule: who reports when, made by a method's ledger and a cluster's times, without a gradient.
+"""The schedule: which worker reports when, made by a method's ledger and a cluster's times, without a gradient.
 
 A schedule is a trace of events in columns. Real engines record the same columns; `replay` reads them back.
 """
@@ -57,7 +57,7 @@ ROW = struct.Struct("<" + "".join(COLUMNS.values()))
 
 @dataclass(frozen=True)
 class Schedule:
-    """Events in the order in which the server sees them, one numpy array a column (see `COLUMNS`).
+    """Events in the order in which the server sees them, one numpy array per column (see `COLUMNS`).
 
     Rows that are no report (a crash, a join) have only kind, iteration, worker and finish; the rest is -1 or NaN.
     """
@@ -302,7 +302,7 @@ def trace(
     seed: int = 0,
     parameters: int = 0,
 ) -> Schedule:
-    """The schedule of a run alone, without a task: who would report when, with what delay and weight.
+    """The schedule of a run alone, without a task: which worker would report when, with what delay and weight.
 
     Args:
         parameters: the model's size, where the cluster's links have a bandwidth.

@@ -83,7 +83,7 @@ def _list(as_json: bool) -> int:
         try:
             stored = store.find(dataset)
             row = {"name": name, "title": dataset.title, "stored": stored and stored.to_json()}
-            text = str(stored) if stored else f"{dataset.title}: absent; `orlomo data {name}` gets it"
+            text = str(stored) if stored else f"{dataset.title}: not stored; `orlomo data {name}` gets it"
         except ConfigError as error:
             row = {"name": name, "title": dataset.title, "stored": None, "problem": str(error)}
             text = str(error)

@@ -1,7 +1,7 @@
 """The data sets there are.
 
 The checksums of CIFAR are those of the official binary files. Of Fashion-MNIST, the publisher gives the md5 of gzipped
-files; the sha256 here is of what is in them, since packages of operating systems compress them anew.
+files; the sha256 here is of what is in them, since packages of operating systems compress them again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Downloads that go on where they were cut off.
+"""Downloads that continue where they were cut off.
 
 What has come so far is `NAME.part`; beside it, `NAME.part.json` says which version of the file it is the beginning of
 (ETag or Last-Modified). The rest is asked for on the condition that it is still that version (If-Range).
@@ -39,7 +39,7 @@ class _Cut(Exception):
 
 
 def download(remote: Remote, folder: Path, progress: DataProgress, timeout_seconds: float = TIMEOUT_SECONDS) -> Path:
-    """Fetch a file into a folder, go on with what an earlier call left there, and check it."""
+    """Fetch a file into a folder, continue what an earlier call left there, and check it."""
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / remote.name
     if final.exists() and _md5(final) == remote.md5:
@@ -143,8 +143,8 @@ class _Transfer:
     def _version(self) -> str | None:
         """What If-Range takes for the file that we have the beginning of."""
         try:
-            told = json.loads(self.note.read_text("utf-8"))
-            return str(told["version"]) if told["url"] == self.remote.url and told["version"] else None
+            note = json.loads(self.note.read_text("utf-8"))
+            return str(note["version"]) if note["url"] == self.remote.url and note["version"] else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -158,7 +158,7 @@ class _Transfer:
         if not length:
             return DownloadFailed(f"{self.remote.url} cannot be reached: {reason}")
         total = f" of {self._total}" if self._total else ""
-        then = "goes on from there" if self._version() else "starts over"
+        then = "continues from there" if self._version() else "starts over"
         return DownloadFailed(
             f"the download of {self.remote.url} stopped at {length}{total} bytes: {reason}; the same command {then}"
         )

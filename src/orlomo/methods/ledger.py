@@ -1,8 +1,8 @@
-"""The server's bookkeeping without its vectors: who holds which parameters, and what weight a report deserves.
+"""The server's bookkeeping without its vectors: which worker holds which parameters, and the weight of each report.
 
 A ledger decides everything about a report that does not depend on gradients: its iteration t, delay, group, eta,
-and who is assigned parameters next. The server asks it before it touches a vector; the simulator asks it alone, and so
-can make a whole schedule before the first gradient is computed.
+and which worker is assigned parameters next. The server asks it before it touches a vector; the simulator asks it
+alone, and so can make a whole schedule before the first gradient is computed.
 
 Symbols of the paper -> fields: t -> `iteration`, ite(t, k) -> `index`, tau_t -> `delay`, ceil(ite/K) -> `group`,
 ceil(t/K) - ceil(ite/K) -> `behind`, eta_t -> `eta`, gamma -> `learning_rate`, K -> the number of present workers.
@@ -41,7 +41,7 @@ class Assigned(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """How one report is folded in at iteration t: what a method's `fold` is told about it.
+    """How one report is folded in at iteration t: what a method's `fold` is called with.
 
     >>> import orlomo, torch
     >>> server = orlomo.ALSGD(local_steps=1).server(torch.zeros(2), workers=4)
@@ -65,7 +65,7 @@ class Fold(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a ledger answers: the fold, the number of reports in a barrier that closed (0: none), who works next."""
+    """A ledger's answer: the fold, the number of reports in a barrier that closed (0: none), the next assignments."""
 
     fold: Fold | None
     closed: int
@@ -116,7 +116,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
 
     def steps_for(self, worker: int) -> int:
         """Local steps in the round that this worker is assigned next."""
@@ -166,14 +166,14 @@ class Ledger(ABC):
 class AsynchronousLedger(Ledger):
     """Each report is folded at once and its worker answered at once.
 
-    Every vector handed out is labelled with a group; a group closes when as many vectors as there are present workers
-    have been handed out. While K is constant the label of w_t is ceil(t/K), as in Algorithms 2 and 3.
+    Every assigned vector is labelled with a group; a group closes when as many vectors have been assigned as there are
+    present workers. While K is constant the label of w_t is ceil(t/K), as in Algorithms 2 and 3.
     """
 
     def __init__(self, rules: Rules, epoch_samples: int = 1):
         super().__init__(rules, epoch_samples)
-        self.group = 0  # of the newest vector handed out
-        self.handed_out = 0  # vectors of that group
+        self.group = 0  # of the newest assigned vector
+        self.assigned_in_group = 0  # vectors of that group so far
         self.group_folded = 0  # the group up to which the momentum has been decayed
 
     def start(self, workers: int) -> Step:
@@ -223,22 +223,22 @@ class AsynchronousLedger(Ledger):
         return self._assign(worker, rounds, steps)
 
     def _assign(self, worker: int, round: int, first_step: int) -> Assigned:
-        if self.handed_out >= len(self.outstanding):
+        if self.assigned_in_group >= len(self.outstanding):
             self.group += 1
-            self.handed_out = 0
-        self.handed_out += 1
+            self.assigned_in_group = 0
+        self.assigned_in_group += 1
         rate, steps = self.rules.rate(self.samples, self.epoch_samples), self.steps_for(worker)
         assigned = Assigned(worker, self.iteration, round, self.group, rate, steps, first_step)
         self.outstanding[worker] = assigned
         return assigned
 
     def state_dict(self) -> dict[str, Any]:
-        groups = {"group": self.group, "handed_out": self.handed_out, "group_folded": self.group_folded}
+        groups = {"group": self.group, "assigned_in_group": self.assigned_in_group, "group_folded": self.group_folded}
         return self._shared_state() | groups
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._load_shared_state(state)
-        self.group, self.handed_out = state["group"], state["handed_out"]
+        self.group, self.assigned_in_group = state["group"], state["assigned_in_group"]
         self.group_folded = state["group_folded"]
 
 

@@ -1,4 +1,4 @@
-"""The server: a ledger (who, when, with what weight) and the method's arithmetic on a few flat vectors."""
+"""The server: a ledger (which report, when, with what weight) and the method's arithmetic on a few flat vectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Destination = Callable[[int], Mapping[str, Tensor] | None]
 """worker -> where to write the vectors of its assignments, by name.
 
-None: nowhere; the assignment then has the server's own vectors, which whoever sends it copies before the next report.
+None: nowhere; the assignment then has the server's own vectors, which the engine copies before the next report.
 """
 
 
@@ -67,7 +67,7 @@ class Server:
         return self._carry_out(self.ledger.start(self.workers_at_start), None)
 
     def receive(self, report: Report, seconds: float = 0.0) -> list[Assignment]:
-        """Fold one report in and say who works on what next; a bad report is refused and changes nothing.
+        """Fold one report in and return the next assignments; a bad report is refused and changes nothing.
 
         `seconds`: how long the worker took, for methods that go by it.
         """
@@ -150,23 +150,25 @@ class Server:
 
     def _checked(self, report: Report) -> Report:
         """The report, its vectors in the declared order; one that cannot be folded in is refused."""
-        who, declared = f"worker {report.worker}", self.method.report_vectors
+        sender, declared = f"worker {report.worker}", self.method.report_vectors
         for name in declared:
             if name not in report.vectors:
-                raise ReportRefused("length", f"the report of {who} has no {name}")
+                raise ReportRefused("length", f"the report of {sender} has no {name}")
         for name in report.vectors:
             if name not in declared:
-                raise ReportRefused("length", f"the report of {who} has {name}, which report_vectors does not declare")
+                raise ReportRefused(
+                    "length", f"the report of {sender} has {name}, which report_vectors does not declare"
+                )
         for name, vector in report.vectors.items():
             found, wanted = (f"{tuple(v.shape)} {v.dtype} on {v.device}" for v in (vector, self.params))
             if found != wanted:
-                raise ReportRefused("length", f"{name} of {who} is {found}, not {wanted}")
+                raise ReportRefused("length", f"{name} of {sender} is {found}, not {wanted}")
         for name, vector in report.vectors.items():
             if not (all_finite(vector) if report.finite is None else report.finite):
-                raise ReportRefused("finite", f"{name} of {who}, index {report.index} is not finite")
+                raise ReportRefused("finite", f"{name} of {sender}, index {report.index} is not finite")
         if report.samples <= 0 and self.method.varies:
             raise ReportRefused(
                 "samples",
-                f"the report of {who} counts no samples, by which the learning rate changes: finish(samples=...)",
+                f"the report of {sender} counts no samples, by which the learning rate changes: finish(samples=...)",
             )
         return report.with_vectors({name: report.vectors[name] for name in declared}, report.buffers)

@@ -93,7 +93,7 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
 
 
 def reset_statistics(flat: FlatModule) -> None:
-    """Start running statistics anew; BatchNorm's as a plain mean over the batches to come, no moving average."""
+    """Reset running statistics; BatchNorm's as a plain mean over the batches to come, not as a moving average."""
     for module in flat.module.modules():
         if isinstance(module, _NormBase):
             module.reset_running_stats()

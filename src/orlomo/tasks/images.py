@@ -22,7 +22,7 @@ PADDING = 4
 
 
 class Colours(NamedTuple):
-    """Mean and standard deviation of a data set's training pixels, a channel each, on the scale of 0 to 1."""
+    """Mean and standard deviation of a data set's training pixels, one number per channel, on the scale of 0 to 1."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -48,7 +48,7 @@ class Normalised(nn.Module):
         self.register_buffer("scale", 1 / (255 * torch.tensor(colours.deviation)).view(shape), persistent=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """A score a class."""
+        """One score per class."""
         x = pictures.to(self.mean.dtype).sub(self.mean).mul(self.scale)
         scores: Tensor = self.network(x.contiguous(memory_format=torch.channels_last))
         return scores

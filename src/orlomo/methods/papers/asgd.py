@@ -1,4 +1,4 @@
-"""ASGD: asynchronous SGD with a delay-adaptive learning rate, one gradient a report.
+"""ASGD: asynchronous SGD with a delay-adaptive learning rate, one gradient per report.
 
 Konstantin Mishchenko, Francis Bach, Mathieu Even, Blake Woodworth. Asynchronous SGD Beats Minibatch SGD Under
 Arbitrary Delays. NeurIPS 2022.
@@ -24,7 +24,7 @@ from orlomo.methods.worker import PlainSteps, WorkerRule
 
 @dataclass(frozen=True, kw_only=True)
 class ASGD(Method):
-    """Asynchronous SGD: one gradient a report, no momentum.
+    """Asynchronous SGD: one gradient per report, no momentum.
 
     Args:
         global_rate: eta, `delay-adaptive` or `constant`.

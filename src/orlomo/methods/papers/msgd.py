@@ -1,9 +1,9 @@
-"""MSGD: plain momentum SGD on one worker, the yardstick without distribution.
+"""MSGD: plain momentum SGD on one worker, the baseline without distribution.
 
 B. T. Polyak. Some methods of speeding up the convergence of iteration methods. 1964; equation 2 of the OrLoMo paper.
 
 Symbols -> fields: w -> `params`, u -> `momentum`, beta -> `momentum` of the method, gamma -> `learning_rate`. The
-worker reports every `local_steps` steps and goes on with its own momentum, so their number changes only how often the
+worker reports every `local_steps` steps and continues with its own momentum, so their number changes only how often the
 run is seen.
 """
 

@@ -23,7 +23,7 @@ from orlomo.methods.worker import PlainSteps, WorkerRule
 
 @dataclass(frozen=True, kw_only=True)
 class OrMoDA(Method):
-    """Asynchronous SGD with ordered momentum: one gradient a report.
+    """Asynchronous SGD with ordered momentum: one gradient per report.
 
     Args:
         momentum: beta, on the server.
@@ -60,7 +60,7 @@ class OrMoDA(Method):
 
 
 def fold_ordered(state: ServerState, fold: Fold, report: Report, beta: float) -> None:
-    """The server's lines 6 to 13 of Algorithm 3; with one gradient a report, OrMo-DA itself."""
+    """The server's lines 6 to 13 of Algorithm 3; with one gradient per report, OrMo-DA itself."""
     weight = beta**fold.behind * fold.eta
     reach = (1 - beta ** (fold.behind + 1)) / (1 - beta) * fold.eta
     for w, u, delta in state.chunks("params", "momentum", report=report):
