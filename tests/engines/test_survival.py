@@ -210,7 +210,7 @@ def test_trouble_in_one_rank_is_not_the_end(tmp_path: Path) -> None:
     run = trial.train({20: kill})
     trial.check(run)
     assert trial.kinds(run).count("crash") == 6
-    assert sum("told not to start" in text for text in trial.warnings) == 5
+    assert sum("made not to start" in text for text in trial.warnings) == 5
 
 
 def test_a_worker_killed_by_a_signal_without_a_name(tmp_path: Path) -> None:
