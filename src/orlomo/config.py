@@ -15,7 +15,7 @@ from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refus
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.loading import class_digest, is_import_path, source_digest
 from orlomo.methods.registry import CUSTOM
-from orlomo.values import about, build, documented, plain, setting
+from orlomo.values import Table, about, build, documented, plain, setting
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster
@@ -151,18 +151,17 @@ class RunConfig:
 documented(RunConfig)(RunConfig)
 
 
-def to_table(config: RunConfig) -> dict[str, Any]:
+def to_table(config: RunConfig) -> Table:
     """Plain nested values, as in a TOML file; None is left out."""
     from orlomo.methods import tables as methods
 
     left_out = {"method", *refused_settings(config.engine)}
-    table = plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out}
+    table = {name: plain(value) for name, value in values.items() if value is not None}
     return {**table, "method": methods.to_table(config.method)}
 
 
-def from_table(
-    table: dict[str, Any], where: str = "config", *, method: Method | None = None, code: bool = True
-) -> RunConfig:
+def from_table(table: Table, where: str = "config", *, method: Method | None = None, code: bool = True) -> RunConfig:
     """The config of such a table. `method` and `cluster` in it may be names instead of tables.
 
     `method`: in place of one that only Python has. Without `code`, a method of the user's own is not loaded.
@@ -199,7 +198,7 @@ def code_digests(config: RunConfig) -> dict[str, str]:
     from orlomo.methods import tables as methods
 
     found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
-    name = methods.to_table(config.method)["name"]
+    name = str(methods.to_table(config.method)["name"])
     found["method"] = (
         source_digest(name) if is_import_path(name) else class_digest(type(config.method)) * (name == CUSTOM)
     )
@@ -234,12 +233,12 @@ def read(path: Path) -> dict[str, Any]:
     return table
 
 
-def write(config: RunConfig, **more: Any) -> str:
+def write(config: RunConfig, **more: object) -> str:
     """The config as TOML text, `more` tables with it."""
     return tomli_w.dumps({**to_table(config), **more})
 
 
-def make_cluster(value: Any, where: str) -> Cluster:
+def make_cluster(value: object, where: str) -> Cluster:
     """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
     from orlomo.clusters.cluster import Cluster, cluster
 
@@ -249,7 +248,8 @@ def make_cluster(value: Any, where: str) -> Cluster:
         return make_cluster(table["cluster"], value)
     if isinstance(value, str):
         return cluster(value)
-    require(isinstance(value, dict), f"{where}: cluster must be a preset's name or a table, not {value!r}")
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: cluster must be a preset's name or a table, not {value!r}")
     table = dict(value)
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
@@ -258,7 +258,7 @@ def make_cluster(value: Any, where: str) -> Cluster:
     return build(Cluster, table, f"{where}, cluster")
 
 
-def _names() -> dict[str, Any]:
+def _names() -> dict[str, type]:
     """The types of RunConfig's fields that this module does not import, so that `orlomo --help` need not wait."""
     from orlomo.clusters.cluster import Cluster
     from orlomo.methods.method import Method

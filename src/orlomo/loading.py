@@ -9,7 +9,6 @@ import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from orlomo.errors import ConfigError, unknown_name
 
@@ -45,7 +44,7 @@ def class_digest(kind: type) -> str:
         return ""
 
 
-def load_attribute(import_path: str, kind: str) -> Any:
+def load_attribute(import_path: str, kind: str) -> object:
     """The object that an import path names. `kind`, such as "task", is for error messages."""
     where, _, attribute = import_path.rpartition(":")
     module = _load_file(Path(where), kind) if where.endswith(".py") else _load_module(where, kind)

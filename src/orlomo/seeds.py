@@ -9,7 +9,6 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +35,7 @@ class Rekeyed:
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
         self._generator = np.random.Generator(self._bits)
-        self._state: Any = dict(self._bits.state)
+        self._state = self._bits.state  # a copy, with the counters and buffers of a fresh generator
 
     def __call__(self, seed: int, *path: int | str) -> np.random.Generator:
         """The generator for this seed and path; valid until the next call."""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
@@ -77,16 +76,16 @@ def _list(as_json: bool) -> int:
     from orlomo.data import store
     from orlomo.data.catalog import DATASETS
 
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     width = max(map(len, DATASETS))
     for name, dataset in DATASETS.items():
+        row: dict[str, object] = {"name": name, "title": dataset.title, "stored": None}
         try:
             stored = store.find(dataset)
-            row = {"name": name, "title": dataset.title, "stored": stored and stored.to_json()}
+            row["stored"] = stored and stored.to_json()
             text = str(stored) if stored else f"{dataset.title}: not stored; `orlomo data {name}` gets it"
         except ConfigError as error:
-            row = {"name": name, "title": dataset.title, "stored": None, "problem": str(error)}
-            text = str(error)
+            row["problem"] = text = str(error)
         rows.append(row)
         if not as_json:
             print(f"{name:<{width}}  {text}")

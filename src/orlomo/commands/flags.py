@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, nearest, require, unknown_name
-from orlomo.values import Hint, from_text, helps, hints_of
+from orlomo.values import Hint, Table, from_text, helps, hints_of
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a command adds itself."""
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown flag {word!r}" + (f": did you mean {meant!r}?" if meant else ""))
         return options, rest
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
             raise unknown_name("command", value, action.choices)
 
@@ -101,7 +101,7 @@ def add_common(command: Parser) -> None:
     command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+def given(options: argparse.Namespace, names: Iterable[str]) -> Table:
     """The flags among these that were given, by name."""
     return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
 
@@ -131,8 +131,8 @@ def _add(command: Parser, name: str, hint: Hint, text: str) -> None:
     command.add_argument("--" + name.replace("_", "-"), dest=name, type=_typed(hint), help=text)
 
 
-def _typed(hint: Hint) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
+def _typed(hint: Hint) -> Callable[[str], object]:
+    def read(text: str) -> object:
         try:
             return from_text(text, hint)
         except ConfigError as error:
@@ -141,7 +141,7 @@ def _typed(hint: Hint) -> Callable[[str], Any]:
     return read
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str) -> Table:
     try:
         table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
     except (OSError, ValueError) as error:

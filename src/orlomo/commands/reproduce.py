@@ -86,11 +86,19 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
     jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run per GPU
     folder = _folder(options)
-    shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": warn}
     with CellProgress(options.quiet) as progress:
         if options.tune:
             made = task(chosen.tuning.rows[0].task)
-            path = tune(chosen, methods or chosen.methods, made, folder, progress=progress, **shared)
+            path = tune(
+                chosen,
+                methods or chosen.methods,
+                made,
+                folder,
+                progress=progress,
+                jobs=jobs,
+                device=options.device,
+                warn=warn,
+            )
             if options.json:
                 print(json.dumps(read(path)))
             else:
@@ -101,7 +109,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
         scale = Scale(
             scale_of(options.scale), options.images or table.get("images"), options.seeds, methods, tuple(rows)
         )
-        result = reproduce(chosen, scale, folder, progress=progress, **shared)
+        result = reproduce(chosen, scale, folder, progress=progress, jobs=jobs, device=options.device, warn=warn)
     if not options.json:
         _show(result.text, result.files)
     return result.to_json()

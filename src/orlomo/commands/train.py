@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orlomo import config
 from orlomo.commands.flags import (
@@ -23,10 +23,11 @@ from orlomo.commands.flags import (
 )
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require, unknown_name
-from orlomo.values import from_text, helps, hints_of
+from orlomo.values import Table, from_text, helps, hints_of
 
 if TYPE_CHECKING:
     import orlomo
+    from orlomo.comparing import Comparison
     from orlomo.records.run import Run
 
 OWN = "FILE.py:NAME"
@@ -65,9 +66,9 @@ def add(commands: Commands) -> None:
         add_common(command)
 
 
-def _tables(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+def _tables(options: argparse.Namespace) -> tuple[Table, Table]:
     """The config's table (without the method) with the flags over it, and the method's as the TOML file has it."""
-    table: dict[str, Any] = {"task": options.task}
+    table: Table = {"task": options.task}
     if options.task.endswith(".toml"):
         table = config.read(Path(options.task))
     method = table.pop("method", {})
@@ -75,7 +76,7 @@ def _tables(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]
     return table | given(options, (name for name, _, has_flag in helps(RunConfig) if has_flag)), method
 
 
-def _typed(name: str, texts: dict[str, str]) -> dict[str, Any]:
+def _typed(name: str, texts: dict[str, str]) -> Table:
     """What `--set` gives, as the types of this method's hyperparameters; those that it does not have are left out."""
     from orlomo.methods.registry import method_class
 
@@ -105,7 +106,7 @@ def _train(options: argparse.Namespace) -> int:
     from orlomo.training import start
 
     table, method = _tables(options)
-    name = options.method or method.get("name", "orlomo")
+    name = str(options.method or method.get("name", "orlomo"))
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)
     _check_known(texts, [name])
@@ -167,13 +168,13 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
         limit = method_class(name).max_workers
         if limit is not None:
             own["workers"] = limit
-            if "pace" in own:
-                own["pace"] = own["pace"][:limit]
+            if isinstance(pace := own.get("pace"), (list, tuple)):
+                own["pace"] = pace[:limit]
         configs[name] = [config.from_table({**own, "seed": seed}, options.task) for seed in range(options.seeds)]
     return configs
 
 
-def _print_comparison(result: Any, first: RunConfig, seeds: int) -> None:
+def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     from rich.console import Console
 
     from orlomo.report.summary import terminal_table

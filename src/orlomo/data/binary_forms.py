@@ -14,7 +14,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -168,7 +167,7 @@ class Pickles:
         return checked_parts(dataset, split, bundle, read)
 
 
-def read_batch(content: bytes, where: str) -> dict[str, Any]:
+def read_batch(content: bytes, where: str) -> dict[str, object]:
     """The dictionary in a pickle, its keys as text; a pickle that names anything but numpy's arrays is an error."""
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
@@ -188,20 +187,20 @@ class _Forbidden(Exception):
 class _Dtype:
     """Stands for numpy.dtype."""
 
-    def __init__(self, kind: Any = None, *rest: Any):
+    def __init__(self, kind: object = None, *rest: object):
         self.kind = kind
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         """Byte order and the like mean nothing to bytes."""
 
 
 class _Array:
     """Stands for numpy.ndarray."""
 
-    def __init__(self, *arguments: Any):
-        self.state: Any = None
+    def __init__(self, *arguments: object):
+        self.state: object = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
     def as_bytes(self, shape: tuple[int, int], where: str) -> Rows:
@@ -215,7 +214,7 @@ class _Array:
 
 
 class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> Callable[..., object]:
         """The stand-ins, each made for this call so that no pickle can leave anything in them for the next."""
         match module, name:
             case (("numpy.core.multiarray" | "numpy._core.multiarray"), "_reconstruct"):
@@ -229,7 +228,7 @@ class _Unpickler(pickle.Unpickler):
         raise _Forbidden(f"it asks for {f'{module}.{name}'[:80]!r}")
 
 
-def _latin1() -> Any:
+def _latin1() -> Callable[[str, str | bytes], bytes]:
     def encode(text: str, encoding: str | bytes) -> bytes:
         if encoding not in ("latin1", b"latin1"):
             raise _Forbidden("it asks for another encoding than latin1")

@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import Remote, wrong_checksum
@@ -148,7 +147,7 @@ class _Transfer:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _keep_version(self, headers: Any) -> None:
+    def _keep_version(self, headers: http.client.HTTPMessage) -> None:
         etag = headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None  # a weak one may not be used with If-Range
         text = json.dumps({"url": self.remote.url, "version": strong or headers.get("Last-Modified")})
@@ -164,7 +163,7 @@ class _Transfer:
         )
 
 
-def _continues(headers: Any, have: int, version: str | None) -> bool:
+def _continues(headers: http.client.HTTPMessage, have: int, version: str | None) -> bool:
     """Whether a partial answer is the rest of what we have."""
     span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", ""))
     etag = headers.get("ETag", "")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +148,7 @@ def wrong_size(where: str, expected: int, found: int, checksum: str | None) -> C
     return ConfigError(f"{where} is cut off or not the official file: {expected} bytes{proof} expected, {found} found")
 
 
-def as_labels(values: Any, count: int, classes: int, where: str) -> Rows:
+def as_labels(values: object, count: int, classes: int, where: str) -> Rows:
     """Class numbers as bytes; anything but `count` whole numbers below `classes` is an error."""
     if (
         not isinstance(values, list)

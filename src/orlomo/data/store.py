@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import SPLITS, Bundle, DataSet, Form, wrong_checksum
@@ -47,7 +46,7 @@ class Stored:
     def path(self, split: str) -> Path:
         return self.folder / f"{split}.bin"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "name": self.dataset.name,
             "folder": str(self.folder),

@@ -11,9 +11,12 @@ ceil(t/K) - ceil(ite/K) -> `behind`, eta_t -> `eta`, gamma -> `learning_rate`, K
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from orlomo.errors import ConfigError, ReportRefused
+
+StateDict: TypeAlias = dict[str, Any]
+"""What evolves, by name, as in torch. A ledger of a user's own may add anything that JSON can hold."""
 
 
 class Rules(Protocol):
@@ -111,11 +114,11 @@ class Ledger(ABC):
         """Whether everything received is in the parameters (no barrier is half full)."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything that evolves, as plain JSON values."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from a saved state."""
 
     def steps_for(self, worker: int) -> int:
@@ -147,7 +150,7 @@ class Ledger(ABC):
         held = self.outstanding.pop(worker)
         self.earlier[worker] = (held.round + 1, held.first_step + held.local_steps)
 
-    def _shared_state(self) -> dict[str, Any]:
+    def _shared_state(self) -> StateDict:
         return {
             "iteration": self.iteration,
             "samples": self.samples,
@@ -156,7 +159,7 @@ class Ledger(ABC):
             "folded": list(self.folded.items()),
         }
 
-    def _load_shared_state(self, state: dict[str, Any]) -> None:
+    def _load_shared_state(self, state: StateDict) -> None:
         self.iteration, self.samples = state["iteration"], state["samples"]
         self.outstanding = {row[0]: Assigned(*row) for row in state["outstanding"]}
         self.earlier = {worker: (rounds, steps) for worker, rounds, steps in state["earlier"]}
@@ -232,11 +235,11 @@ class AsynchronousLedger(Ledger):
         self.outstanding[worker] = assigned
         return assigned
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         groups = {"group": self.group, "assigned_in_group": self.assigned_in_group, "group_folded": self.group_folded}
         return self._shared_state() | groups
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._load_shared_state(state)
         self.group, self.assigned_in_group = state["group"], state["assigned_in_group"]
         self.group_folded = state["group_folded"]
@@ -303,9 +306,9 @@ class BarrierLedger(Ledger):
         self.waiting.clear()
         return Step(fold, closed, list(self.outstanding.values()))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self._shared_state() | {"received": self.received, "waiting": sorted(self.waiting)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._load_shared_state(state)
         self.received, self.waiting = state["received"], set(state["waiting"])

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -83,7 +83,7 @@ class Method(ABC):
     schedule: str = "constant"
     warmup_epochs: float = 0.0
 
-    def __init_subclass__(cls, **more: Any) -> None:
+    def __init_subclass__(cls, **more: object) -> None:
         super().__init_subclass__(**more)
         if "name" not in vars(cls):  # never the parent's: that is another method
             cls.name = cls.__name__

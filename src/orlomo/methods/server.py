@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from orlomo.errors import ConfigError, ReportRefused
-from orlomo.methods.ledger import Assigned, Fold, Ledger, Step
+from orlomo.methods.ledger import Assigned, Fold, Ledger, StateDict, Step
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.state import ServerState, all_finite, plain_numbers
 
@@ -83,13 +83,13 @@ class Server:
         """A worker goes: what it holds will not be reported. May let a barrier close."""
         return self._carry_out(self.ledger.leave(worker), None)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """All that evolves: tensors (live, not copies), and plain tables `numbers` and `ledger`."""
         numbers = plain_numbers(self.method.name, self.state.numbers, self.method.server_numbers)
         return {**self.state.vectors, "numbers": numbers, "ledger": self.ledger.state_dict()}
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from a `state_dict` of the same method and size."""
         own = self.state.vectors
         for name, vector in own.items():

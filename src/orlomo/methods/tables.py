@@ -18,7 +18,7 @@ from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM, METHODS, method_class, origin, settings_of
 from orlomo.methods.state import ServerState
 from orlomo.methods.worker import WorkerRule
-from orlomo.values import convert, plain
+from orlomo.values import Table, convert, plain
 
 FACTS = ("name", "class", "synchronous")
 """Keys of a method's table that are no hyperparameters."""
@@ -28,7 +28,7 @@ FACTS = ("name", "class", "synchronous")
 class Recorded(Method):
     """The method of a run whose code is not loaded: it can be shown, not run."""
 
-    table: Mapping[str, Any] = field(default_factory=dict)
+    table: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is checked: it was when the run began."""
@@ -40,7 +40,7 @@ class Recorded(Method):
         raise ConfigError(f"{self.name} is only recorded here: its code is not loaded")
 
 
-def to_table(method: Method) -> dict[str, Any]:
+def to_table(method: Method) -> Table:
     """Where a method comes from and its hyperparameters; None is left out.
 
     Of one that is not built in also its own name and kind, so that a run can be shown without running its code.
@@ -51,21 +51,21 @@ def to_table(method: Method) -> dict[str, Any]:
     """
     if isinstance(method, Recorded):
         return dict(method.table)
-    table: dict[str, Any] = {"name": origin(method)}
+    table: Table = {"name": origin(method)}
     if table["name"] not in METHODS:
         table |= {"class": method.name, "synchronous": method.synchronous}
     values = {name: getattr(method, name) for name in settings_of(type(method))}
     return table | {name: plain(value) for name, value in values.items() if value is not None}
 
 
-def from_table(table: dict[str, Any], where: str, given: Method | None = None, code: bool = True) -> Method:
+def from_table(table: Table, where: str, given: Method | None = None, code: bool = True) -> Method:
     """The method of such a table; or `given`, where it is the same: one that only Python has cannot be made again.
 
     Without `code`, no code is run that is not built in: what is a user's own is `Recorded`.
     """
     settings = dict(table)
-    name = settings.pop("name", "orlomo")
-    own = name == CUSTOM or is_import_path(str(name))
+    name = str(settings.pop("name", "orlomo"))
+    own = name == CUSTOM or is_import_path(name)
     if given is not None:
         return _checked(table, given, where)
     if own and (name == CUSTOM or not code):
@@ -79,13 +79,15 @@ def from_table(table: dict[str, Any], where: str, given: Method | None = None, c
     for key in settings:
         if key not in known:
             raise unknown_name(f"setting of {kind.name}", key, known)
-    made: Method = kind(
-        **{key: convert(value, hints[key], f"{where}, method {key}") for key, value in settings.items()}
-    )
+    # Which types a class takes is known only here, when it runs: `convert` has checked them.
+    values: dict[str, Any] = {
+        key: convert(value, hints[key], f"{where}, method {key}") for key, value in settings.items()
+    }
+    made: Method = kind(**values)
     return made
 
 
-def _checked(table: dict[str, Any], given: Method, where: str) -> Method:
+def _checked(table: Table, given: Method, where: str) -> Method:
     found = to_table(given)
     for name in {**table, **found}:
         if table.get(name) != found.get(name):

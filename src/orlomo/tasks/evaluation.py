@@ -6,7 +6,6 @@ Running statistics are those of the parameters that are evaluated.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -129,10 +128,10 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
 
 def _remembering(forward: Forward) -> Forward:
     """A forward pass that gives its last answer again when asked the same: several metrics then share one pass."""
-    last: tuple[Any, ...] = ()
-    answer: Any = None
+    last: tuple[object, ...] = ()
+    answer: object = None
 
-    def remembered(*inputs: Any, **options: Any) -> Any:
+    def remembered(*inputs: object, **options: object) -> object:
         nonlocal last, answer
         same = len(inputs) == len(last) and all(new is old for new, old in zip(inputs, last, strict=True))
         if not inputs or options or not same:

@@ -14,7 +14,7 @@ import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class Predictions(Protocol):
     """A metric of the shape that torchmetrics has."""
 
     def update(self, preds: Tensor, target: Tensor) -> None: ...
-    def compute(self) -> Any: ...
+    def compute(self) -> object: ...
     def reset(self) -> None: ...
 
 
@@ -164,15 +164,14 @@ def as_metric(given: Metric | Predictions) -> Metric:
 
 def make_measure(metric: Metric) -> Measure:
     """A new measure, ready for the first batch."""
-    made: Any = metric.make()
+    made = metric.make()
     if _takes_predictions(made):
         return _OfPredictions(metric.name, made)
     whole = callable(getattr(made, "update", None)) and callable(getattr(made, "compute", None))
     require(
         whole, f"metric {metric.name!r}: make() must give an object with update and compute, not {type(made).__name__}"
     )
-    measure: Measure = made
-    return measure
+    return cast(Measure, made)
 
 
 def number(name: str, value: object) -> float:
@@ -234,7 +233,7 @@ accuracy = Metric("accuracy", _Accuracy, scale=100.0)
 class _OfPredictions(PlainForward):
     """A metric of torchmetrics' shape, given the model's outputs for batches (inputs, targets)."""
 
-    def __init__(self, name: str, metric: Any):
+    def __init__(self, name: str, metric: Predictions):
         self._name, self._metric = name, metric
         metric.reset()
 
@@ -250,7 +249,7 @@ class _OfPredictions(PlainForward):
         return number(self._name, self._metric.compute())
 
 
-def _takes_predictions(given: object) -> bool:
+def _takes_predictions(given: object) -> TypeGuard[Predictions]:
     """Whether this has torchmetrics' shape: update(preds, target), compute() and reset()."""
     if not all(callable(getattr(given, name, None)) for name in ("update", "compute", "reset")):
         return False

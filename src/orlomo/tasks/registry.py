@@ -63,7 +63,7 @@ def _own(name: str) -> Task:
     from orlomo.tasks.task import Task
 
     found = load_attribute(name, "task")
-    made = found if isinstance(found, Task) else found()
+    made = found() if callable(found) else found
     if not isinstance(made, Task):
         raise ConfigError(f"{name} is not an orlomo.Task, nor a function that makes one")
     return dataclasses.replace(made, name=name)

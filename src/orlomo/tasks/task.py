@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from orlomo.errors import require, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.flat import FlatModule
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
@@ -23,11 +23,12 @@ Batch: TypeAlias = Any
 """What a data set's samples collate to: usually a tuple of tensors."""
 
 
+@runtime_checkable
 class MapStyle(Protocol):
     """A map-style data set."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> object: ...
 
 
 Data: TypeAlias = Tensor | Sequence[Tensor] | MapStyle
@@ -179,25 +180,24 @@ def select(data: Data, indices: NDArray[np.int64]) -> Data:
     """These samples of a data set, as a data set."""
     tensors = as_tensors(data)
     if tensors is None:
-        samples: Any = data
-        return Subset(samples, indices.tolist())
+        return Subset(cast("Dataset[object]", data), indices.tolist())  # it only indexes them
     index = torch.from_numpy(np.sort(indices))
     return tuple(part[index] for part in tensors) if not isinstance(data, Tensor) else data[index]
 
 
-def checked_data(data: Any, name: str) -> Data:
+def checked_data(data: object, name: str) -> Data:
     """The data, numpy arrays made tensors; an error where they cannot be indexed."""
     if isinstance(data, np.ndarray):
         data = torch.from_numpy(data)
     if isinstance(data, (tuple, list)) and data and all(isinstance(part, (np.ndarray, Tensor)) for part in data):
         data = tuple(torch.as_tensor(part) for part in data)
-    map_style = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    require(map_style, f"{name} must be tensors or a map-style data set, not {type(data).__name__}")
+    if not isinstance(data, MapStyle):
+        raise ConfigError(f"{name} must be tensors or a map-style data set, not {type(data).__name__}")
     require(data_size(data) > 0, f"{name} is empty")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-def _checked_tests(data: Any) -> Data | dict[str, Data]:
+def _checked_tests(data: object) -> Data | dict[str, Data]:
     if not isinstance(data, Mapping):
         return checked_data(data, "test_data")
     require(bool(data), "test_data is empty: give at least one test set, or None")
@@ -229,9 +229,7 @@ def fetch(data: Data, indices: NDArray[np.int64], device: torch.device | str = "
     """The batch of these samples: by indexing for tensors, by collating for map-style data sets."""
     tensors = as_tensors(data)
     if tensors is None:
-        samples: Any = data
-        batch = default_collate([samples[int(index)] for index in indices])
-        return to_device(batch, device)
+        return to_device(default_collate([data[int(index)] for index in indices]), device)
     index = torch.from_numpy(np.ascontiguousarray(indices))
     parts = tuple(to_device(part[index], device) for part in tensors)
     return parts[0] if isinstance(data, Tensor) else parts
