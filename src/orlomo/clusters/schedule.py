@@ -204,24 +204,8 @@ def report_row(
 ) -> tuple[float, ...]:
     """A report as a row of the trace: one value per column, in their order."""
     t, worker, number, index, delay, group, behind, _, eta, steps, _, dropped = fold
-    kind = DROP if dropped else REPORT
-    return (
-        kind,
-        t,
-        worker,
-        number,
-        index,
-        delay,
-        group,
-        eta,
-        learning_rate,
-        start,
-        finish,
-        compute,
-        behind,
-        weight,
-        steps,
-    )
+    kind, times = DROP if dropped else REPORT, (start, finish, compute)
+    return (kind, t, worker, number, index, delay, group, eta, learning_rate, *times, behind, weight, steps)
 
 
 def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Assigned]:

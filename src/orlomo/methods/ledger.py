@@ -230,7 +230,7 @@ class AsynchronousLedger(Ledger):
             self.group += 1
             self.assigned_in_group = 0
         self.assigned_in_group += 1
-        rate, steps = self.rules.rate(self.samples, self.epoch_samples), self.steps_for(worker)
+        rate, steps = self.learning_rate(), self.steps_for(worker)
         assigned = Assigned(worker, self.iteration, round, self.group, rate, steps, first_step)
         self.outstanding[worker] = assigned
         return assigned

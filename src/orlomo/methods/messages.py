@@ -112,17 +112,14 @@ class Report:
     def to(self, device: torch.device | str) -> Report:
         """The same with its vectors there."""
         buffers = None if self.buffers is None else self.buffers.to(device)
-        return self._with({name: vector.to(device) for name, vector in self.vectors.items()}, buffers)
-
-    def with_vectors(self, vectors: Vectors, buffers: Tensor | None = None) -> Report:
-        """The same with these vectors and buffers."""
-        return self._with(vectors, buffers)
+        return self.with_vectors({name: vector.to(device) for name, vector in self.vectors.items()}, buffers)
 
     def without_vectors(self) -> Report:
         """The same without its vectors and buffers."""
-        return self._with({}, None)
+        return self.with_vectors({})
 
-    def _with(self, vectors: Vectors, buffers: Tensor | None) -> Report:
+    def with_vectors(self, vectors: Vectors, buffers: Tensor | None = None) -> Report:
+        """The same with these vectors and buffers."""
         return Report(
             self.worker,
             self.index,

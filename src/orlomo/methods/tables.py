@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,8 +94,3 @@ def _checked(table: Table, given: Method, where: str) -> Method:
                 f"{where} has {name} = {table.get(name)!r}, the method given has {found.get(name)!r}: give the same one"
             )
     return given
-
-
-def same(one: Method, other: Method) -> bool:
-    """Whether two methods are of one class and have equal hyperparameters."""
-    return type(one) is type(other) and dataclasses.astuple(one) == dataclasses.astuple(other)
