@@ -155,6 +155,7 @@ def to_table(config: RunConfig) -> Table:
     """Plain nested values, as in a TOML file; None is left out."""
     from orlomo.methods import tables as methods
 
+    # Settings that the engine does not take are at their defaults: `__post_init__` refuses others.
     left_out = {"method", *refused_settings(config.engine)}
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out}
     table = {name: plain(value) for name, value in values.items() if value is not None}
@@ -181,6 +182,7 @@ def check_reads_back(config: RunConfig) -> None:
 
     for name, value in methods.to_table(config.method).items():
         try:
+            # One by one, so that the error can name the hyperparameter.
             tomli_w.dumps({name: value})
         except (TypeError, ValueError):
             raise ConfigError(
@@ -189,6 +191,7 @@ def check_reads_back(config: RunConfig) -> None:
             ) from None
     given = config.method if methods.to_table(config.method)["name"] == CUSTOM else None
     again = from_table(tomllib.loads(write(config)), method=given)
+    # Compared by the tables, too: a user's class may define an equality of its own.
     if again.method != config.method or to_table(again) != to_table(config):
         raise ConfigError(f"the config does not read back equal: {config.method} becomes {again.method}")
 
@@ -254,6 +257,7 @@ def make_cluster(value: object, where: str) -> Cluster:
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
     if preset is not None:
+        # The preset's values, with the table's own over them.
         table = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)} | table
     return build(Cluster, table, f"{where}, cluster")
 

@@ -40,6 +40,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.chmod(mode)  # safetensors makes files that only their owner can read
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
+        # Only after fsync: a renamed file whose content is not on the disk may be empty after a power cut.
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -79,6 +79,7 @@ def from_text(text: str, hint: Hint) -> object:
     (16, (1.0, 1.0, 2.0), {'GPU': 1.0})
     """
     if choices := _choices(hint):
+        # So that `--set clip_norm=none` can undo what a TOML file sets.
         if type(None) in choices and text.strip().lower() == "none":
             return None
         return _first(lambda choice: from_text(text, choice), choices)
@@ -196,6 +197,7 @@ def _choices(hint: Hint) -> tuple[Hint, ...]:
 def _first(make: Callable[[Hint], T], choices: tuple[Hint, ...]) -> T:
     """The value by the first of these types that accepts it; where none does, the error of the last."""
     *others, last = (choice for choice in choices if choice is not type(None))
+    # In the order of the annotation: `int | str` takes "3" as a number.
     for choice in others:
         with contextlib.suppress(ConfigError):
             return make(choice)

@@ -60,6 +60,7 @@ def _stoppable(consequence: str) -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
 
+    # Python can set signal handlers only in the main thread.
     main_thread = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, stop) if main_thread else None
     try:

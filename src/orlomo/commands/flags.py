@@ -53,6 +53,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # argparse only says "unrecognized arguments"; here is the list of flags to compare with.
         options, rest = super().parse_known_args(args, namespace)
         for word in (word.partition("=")[0] for word in rest if word.startswith("--")):
             flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
@@ -62,12 +63,14 @@ class Parser(argparse.ArgumentParser):
         return options, rest
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
+        # The only choices that argparse checks for us are the commands.
         if action.choices is not None and value not in action.choices:
             raise unknown_name("command", value, action.choices)
 
 
 def add_settings(command: Parser, skip: Collection[str] = ()) -> None:
     """One flag for each setting of a run, each usual hyperparameter and each option of Ray, and `--set`."""
+    # On the command line both are names; the classes would load torch.
     hints = hints_of(RunConfig, {"Method": str, "Cluster": str})
     for name, text, has_flag in helps(RunConfig):
         if has_flag and name not in skip:
@@ -103,6 +106,7 @@ def add_common(command: Parser) -> None:
 
 def given(options: argparse.Namespace, names: Iterable[str]) -> Table:
     """The flags among these that were given, by name."""
+    # None means that the flag was left out: a TOML file's value then stays.
     return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
 
 

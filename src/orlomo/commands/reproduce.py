@@ -47,11 +47,14 @@ def call(options: argparse.Namespace) -> int:
     table = table_of(options.name)
     kind = table.get("kind", "grid")
     trains = kind in ("grid", "delays")
+    # Before anything runs, which may take hours.
     _refuse_idle_flags(options, trains)
     try:
+        # Measured before it is trained: training may take hours.
         measured = None if kind == "grid" or options.tune else _measured(options, kind, table)
         trained = _grid(options, table) if trains else None
     except Interrupted as stop:
+        # Finished cells are kept, so the same command continues.
         again = shlex.join(["orlomo", *sys.argv[1:]])
         raise Interrupted(f"{stop}. Go on with: {again}", stop.signal_number) from None
     if options.json and not options.tune:

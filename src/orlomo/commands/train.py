@@ -72,6 +72,7 @@ def _tables(options: argparse.Namespace) -> tuple[Table, Table]:
     if options.task.endswith(".toml"):
         table = config.read(Path(options.task))
     method = table.pop("method", {})
+    # `method = "orlomo"` is short for a table with only a name.
     method = dict(method) if isinstance(method, dict) else {"name": method}
     return table | given(options, (name for name, _, has_flag in helps(RunConfig) if has_flag)), method
 
@@ -80,6 +81,7 @@ def _typed(name: str, texts: dict[str, str]) -> Table:
     """What `--set` gives, as the types of this method's hyperparameters; those that it does not have are left out."""
     from orlomo.methods.registry import method_class
 
+    # A text has no type until the method is known: `--set every=3` may be an int, a float or a str.
     hints = hints_of(method_class(name))
     values = {}
     for key in texts.keys() & hints.keys():
@@ -94,6 +96,7 @@ def _check_known(texts: dict[str, str], names: list[str]) -> None:
     """Every name that `--set` gives must be a hyperparameter of one of these methods."""
     from orlomo.methods.registry import method_class, settings_of
 
+    # dict.fromkeys and not set: the order of the names is shown in the error.
     known = list(dict.fromkeys(key for name in names for key in settings_of(method_class(name))))
     for key in texts:
         if key not in known:
@@ -162,9 +165,11 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
     for name in names:
         settings = {**settings_for(name, method), **_typed(name, texts)}
         own = {**table, "method": {"name": name, **settings}}
+        # Not an error: one command line serves methods with different hyperparameters.
         left_out = sorted((method.keys() | texts.keys()) - settings.keys())
         if left_out:
             print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
+        # msgd runs on one worker beside methods that run on sixteen.
         limit = method_class(name).max_workers
         if limit is not None:
             own["workers"] = limit
@@ -194,6 +199,7 @@ def _resume(options: argparse.Namespace) -> int:
     from orlomo.report.progress import TerminalProgress, warn
     from orlomo.training import resume
 
+    # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
     if found.finished and found.stopped is None:
         print(f"{options.folder} is finished already", file=sys.stderr)
@@ -217,6 +223,7 @@ def _replay(options: argparse.Namespace) -> int:
     with TerminalProgress(options.quiet) as progress:
         result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)
     print(json.dumps(dataclasses.asdict(result)) if options.json else result)
+    # 1 and not 2: the command worked, and the answer is no.
     return 0 if result.agrees else 1
 
 

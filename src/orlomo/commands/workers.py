@@ -36,6 +36,7 @@ def call(options: argparse.Namespace) -> int:
         require(options.number >= 1, f"add at least 1 worker, not {options.number}")
     config = Run(options.folder).config
     require(config.clock == "real", f"{options.folder} is on virtual time: its workers are in the cluster's faults")
+    # Both names: the run reads `count` to add and `worker` to remove.
     request = {"action": options.action, "count": options.number, "worker": options.number}
     answer = ask(options.folder, request)
     if options.json:

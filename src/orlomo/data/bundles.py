@@ -60,6 +60,7 @@ class Archive:
             if zipfile.is_zipfile(path):
                 self._zip = zipfile.ZipFile(path)
             else:
+                # By its first bytes: "r:*" would also try bz2 and lzma, which none of our data sets uses.
                 with path.open("rb") as file:
                     mode: Literal["r:gz", "r:"] = "r:gz" if file.read(2) == GZIP else "r:"
                 self._tar = tarfile.open(path, mode)  # noqa: SIM115 (closed by `close`)
@@ -74,10 +75,12 @@ class Archive:
     def _index(self) -> None:
         total = 0
         for position, (name, size, member) in enumerate(self._list()):
+            # By the sizes that the archive claims; `read` holds each member to its limit again.
             total += size
             if position > MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
                 raise ConfigError(f"{self.path} is refused: it would unpack to more than any of the data sets")
             path = PurePosixPath(name)
+            # Nothing is unpacked by these names, but a name that leads outside, or comes twice, is no honest member.
             if path.is_absolute() or ".." in path.parts or str(path) in self._members:
                 continue
             self._members[str(path)] = (size, position, member)
@@ -160,6 +163,7 @@ def archive_folders(path: Path) -> Iterator[list[ArchiveFolder]]:
 
 
 def _read(file: IO[bytes], limit: int, where: str) -> bytes:
+    # One byte more than allowed shows that there is more, and reads no further.
     content = file.read(limit + 1)
     if len(content) > limit:
         raise ConfigError(f"{where} is refused: it is longer than {limit} bytes")

@@ -44,10 +44,12 @@ def download(remote: Remote, folder: Path, progress: DataProgress, timeout_secon
     if final.exists() and _md5(final) == remote.md5:
         return final
     transfer = _Transfer(remote, folder, progress, timeout_seconds)
+    # A process may have been killed between the last byte and the renaming.
     if not (transfer.part.exists() and _md5(transfer.part) == remote.md5):
         transfer.run()
         found = _md5(transfer.part)
         if found != remote.md5:
+            # Kept, it would be continued, and be wrong again.
             transfer.discard()
             raise wrong_checksum(remote.url, "md5", remote.md5, found)
     transfer.part.replace(final)
@@ -76,6 +78,7 @@ class _Transfer:
                 if length <= furthest or attempt == MAX_ATTEMPTS - 1:
                     raise self._failed(str(cut), length) from None
                 furthest = length
+                # Something new came, so another attempt is worthwhile.
                 time.sleep(min(2.0, 0.1 * 2**attempt))
         raise self._failed("the server keeps changing its mind", self._length())
 
@@ -86,9 +89,11 @@ class _Transfer:
     def _attempt(self) -> bool:
         """One request; False if it must be made again from the start."""
         have, version = self._length(), self._version()
+        # Without a version the rest might be of another file.
         if have and version is None:
             self.discard()
             have = 0
+        # identity: compressed on the way, a byte range would mean something else.
         headers = {"User-Agent": "orlomo", "Accept-Encoding": "identity"}
         if have and version is not None:
             headers |= {"Range": f"bytes={have}-", "If-Range": version}
@@ -104,6 +109,7 @@ class _Transfer:
                     return False
                 raise DownloadFailed(f"{self.remote.url} cannot be had: HTTP {error.code} {error.reason}") from None
         with response:
+            # 206: the rest. 200: the server ignores ranges or has another version now, and sends all of it.
             if response.status == 206:
                 if not _continues(response.headers, have, version):
                     self.discard()
@@ -124,6 +130,7 @@ class _Transfer:
         ):
             while True:
                 with _network():
+                    # read1 returns what has come; read would wait for a full block and lose it at a cut.
                     block = response.read1(BLOCK_BYTES)
                 if not block:
                     break

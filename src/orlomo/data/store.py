@@ -74,6 +74,7 @@ def find(dataset: DataSet, root: Path | None = None) -> Stored | None:
     if not any((folder / f"{split}.bin").exists() for split in SPLITS):
         return None
     stored = Stored(dataset, folder, dataset.counts, dataset.classes, {}, "")
+    # Without its manifest an official data set is still known: its sizes and checksums are in the catalog.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
         counts = dataset.counts if dataset.official else {split: int(manifest[f"{split}_images"]) for split in SPLITS}
@@ -100,6 +101,7 @@ def verify(stored: Stored, progress: DataProgress) -> None:
         with path.open("rb") as file, progress.bytes(f"verifying {path.name}", path.stat().st_size) as advance:
             for rows, expected in pieces:
                 require(expected is not None, f"{path} cannot be verified: {MANIFEST} beside it is missing or damaged")
+                # One checksum per official file, where there are such; else one for the whole split.
                 digest = hashlib.sha256()
                 left = rows * stored.dataset.row_bytes
                 while left and (block := file.read(min(left, HASH_BYTES))):
@@ -145,6 +147,7 @@ def write(
         with path.open("rb") as file:
             digests[split] = hashlib.file_digest(file, "sha256").hexdigest()
 
+    # Both files are complete before either is renamed; what a crash between the renames leaves, `verify` notices.
     def fill_both(train: Path) -> None:
         fill("train", train)
         write_atomically(folder / "test.bin", lambda test: fill("test", test))
@@ -167,6 +170,7 @@ def locked(dataset: DataSet, root: Path) -> Iterator[None]:
         yield
         return
     with lock(folder):
+        # Under the lock: no other process can be writing them.
         remove_temporary_files(folder)
         try:
             yield

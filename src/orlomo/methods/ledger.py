@@ -134,6 +134,7 @@ class Ledger(ABC):
         held = self.outstanding.get(worker)
         if held is not None and held.index == index and (round is None or round == held.round):
             return
+        # A report that was sent twice: after a lost answer a worker cannot know whether the first one arrived.
         if index <= self.folded.get(worker, -1):
             raise ReportRefused("folded", f"the report of worker {worker} with index {index} is already folded in")
         owed = "holds no parameters" if held is None else f"holds index {held.index}, round {held.round}"
@@ -186,6 +187,7 @@ class AsynchronousLedger(Ledger):
         held = self.outstanding[worker]
         t = self.iteration
         delay = t - held.index
+        # Groups that opened since the momentum was last decayed: lines 6-10 of Algorithm 2 are due once for each.
         boundary = self.group - self.group_folded
         behind = self.group - held.group
         present, steps = len(self.outstanding), held.local_steps
@@ -226,6 +228,7 @@ class AsynchronousLedger(Ledger):
         return self._assign(worker, rounds, steps)
 
     def _assign(self, worker: int, round: int, first_step: int) -> Assigned:
+        # As many vectors as present workers: with K constant the group of w_t is ceil(t/K).
         if self.assigned_in_group >= len(self.outstanding):
             self.group += 1
             self.assigned_in_group = 0
@@ -300,6 +303,7 @@ class BarrierLedger(Ledger):
         closed, self.received = self.received, 0
         self.iteration += closed > 0
         rate, t = self.learning_rate(), self.iteration
+        # Sorted, so that the order of assignments does not depend on the order of arrivals.
         for worker in sorted(self.waiting):
             rounds, steps = self.earlier.pop(worker, (0, 0))
             self.outstanding[worker] = Assigned(worker, t, rounds, t, rate, self.steps_for(worker), steps)

@@ -91,6 +91,7 @@ class Method(ABC):
             cls.one_pass = False
 
     def __post_init__(self) -> None:
+        # Without the decorator an annotated field would not be a setting, and its default be used silently.
         own = [
             name for name, kind in vars(type(self)).get("__annotations__", {}).items() if "ClassVar" not in str(kind)
         ]

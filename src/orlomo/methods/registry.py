@@ -103,6 +103,7 @@ def _own(import_path: str) -> type[Method]:
     found = load_attribute(import_path, "method")
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"{import_path} is not a class that derives from orlomo.Method")
+    # Here and not when it is made, which would raise a TypeError without the file's name.
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
         raise ConfigError(f"{import_path} cannot be used: it does not define {missing}")

@@ -71,6 +71,7 @@ class Server:
 
         `seconds`: how long the worker took, for methods that go by it.
         """
+        # All checks come before the ledger changes: a refused report leaves the state as it was.
         self.ledger.check(report.worker, report.index, report.round)
         report = self._checked(report)
         return self._carry_out(self.ledger.receive(report.worker, report.samples, seconds), report)
@@ -125,6 +126,7 @@ class Server:
             wanted: dict[str, list[Tensor]] = {}
             for name, source in self._sent.items():
                 wanted.setdefault(source, []).append(target[name])
+            # `fold` then copies each chunk to the worker's memory while it is in cache: one pass instead of two.
             self.state.answer_into(wanted)
         self.method.fold(self.state, fold, report)
         return self.state.answered()
@@ -160,6 +162,7 @@ class Server:
                     "length", f"the report of {sender} has {name}, which report_vectors does not declare"
                 )
         for name, vector in report.vectors.items():
+            # Shape, dtype and device at once: a silent conversion would change the bits.
             found, wanted = (f"{tuple(v.shape)} {v.dtype} on {v.device}" for v in (vector, self.params))
             if found != wanted:
                 raise ReportRefused("length", f"{name} of {sender} is {found}, not {wanted}")

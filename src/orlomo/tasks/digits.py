@@ -39,6 +39,7 @@ def digits() -> Task:
     1437
     """
     images, labels = _rows()
+    # Pixels are 0 to 16.
     inputs = torch.tensor(images / 8.0 - 1.0, dtype=torch.float32)
     targets = torch.tensor(labels, dtype=torch.int64)
     test = torch.arange(len(targets)) % 5 == 0

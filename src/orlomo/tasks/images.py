@@ -44,6 +44,7 @@ class Normalised(nn.Module):
         super().__init__()
         self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         shape = (1, -1, 1, 1)
+        # Not persistent: constants of the data set are no part of the trained model's state.
         self.register_buffer("mean", 255 * torch.tensor(colours.mean).view(shape), persistent=False)
         self.register_buffer("scale", 1 / (255 * torch.tensor(colours.deviation)).view(shape), persistent=False)
 
@@ -63,6 +64,7 @@ def crop_and_flip(batch: Batch, generator: torch.Generator) -> Batch:
     """
     pictures, labels = batch
     count, height, width = len(pictures), pictures.shape[2], pictures.shape[3]
+    # Drawn on the CPU, then moved: the numbers are the same on every device.
     draws = torch.randint(0, 2 * PADDING + 1, (2, count), generator=generator).to(pictures.device)
     mirrored = torch.randint(0, 2, (count,), generator=generator, dtype=torch.bool).to(pictures.device)
     padded = functional.pad(pictures, (PADDING,) * 4)

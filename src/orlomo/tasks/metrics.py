@@ -159,6 +159,7 @@ def as_metric(given: Metric | Predictions) -> Metric:
     )
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(given).__name__).lower()
     lower = getattr(given, "higher_is_better", True) is False  # what torchmetrics' own say about themselves
+    # A copy for each evaluation: the object that was given stays as it is.
     return Metric(name, functools.partial(copy.deepcopy, given), better="lower" if lower else "higher")
 
 
@@ -199,6 +200,7 @@ class _Mean:
         self._total, self._samples = 0.0, 0
 
     def update(self, model: nn.Module, batch: Batch) -> None:
+        # Weighted by samples: the last batch may be smaller.
         count = samples_in(batch)
         self._total += number(self._name, self._fn(model, batch)) * count
         self._samples += count
@@ -219,6 +221,7 @@ class _Accuracy(PlainForward):
 
     def update(self, model: nn.Module, batch: Batch) -> None:
         right = count_correct(model, batch)
+        # NaN stays NaN in the sum: one batch that is no classification makes the whole value NaN.
         self._right += math.nan if right is None else int(right)
         self._samples += samples_in(batch)
 
@@ -235,6 +238,7 @@ class _OfPredictions(PlainForward):
 
     def __init__(self, name: str, metric: Predictions):
         self._name, self._metric = name, metric
+        # The copy may hold what the user updated it with before.
         metric.reset()
 
     def update(self, model: nn.Module, batch: Batch) -> None:
@@ -242,6 +246,7 @@ class _OfPredictions(PlainForward):
         require(pair, f"metric {self._name!r} needs batches (inputs, targets): give a Metric with update(model, batch)")
         inputs, target = batch
         if isinstance(self._metric, nn.Module) and isinstance(target, Tensor):
+            # torchmetrics keeps its sums on a device, which must be that of the batches.
             self._metric.to(target.device)
         self._metric.update(model(inputs), target)
 
@@ -253,6 +258,7 @@ def _takes_predictions(given: object) -> TypeGuard[Predictions]:
     """Whether this has torchmetrics' shape: update(preds, target), compute() and reset()."""
     if not all(callable(getattr(given, name, None)) for name in ("update", "compute", "reset")):
         return False
+    # By its parameters' names, since our own measures have `update` and `compute`, too.
     return list(inspect.signature(given.update).parameters)[:2] == ["preds", "target"]  # type: ignore[attr-defined]
 
 

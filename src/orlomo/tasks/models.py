@@ -64,6 +64,7 @@ class ResNet(nn.Module):
         self.linear = nn.Linear(inputs, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
+                # As in the paper (He et al. 2015); torch's own default is narrower.
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -88,6 +88,7 @@ class Task:
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
+        # The class is frozen for users; this is still its construction.
         object.__setattr__(self, "train_data", checked_data(self.train_data, "train_data"))
         if self.test_data is not None:
             object.__setattr__(self, "test_data", _checked_tests(self.test_data))
@@ -114,6 +115,7 @@ class Task:
     @property
     def has_plain_loss(self) -> bool:
         """Whether the loss is known to call the model on a batch's inputs once, and to do nothing else with it."""
+        # Any other function might, for example, call the model twice, or with another argument.
         return self.loss is classification_loss
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -124,6 +126,7 @@ class Task:
 
     def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
         """The model at its initial parameters for this seed, flattened."""
+        # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
             return FlatModule(self.model().to(device))
@@ -138,11 +141,13 @@ class Task:
         """Which samples each local step of a round takes; the worker has taken `first_step` steps before it."""
         size, count = self.size, self.batch_size
         if self.sampling == "replacement":
+            # By round: nothing of the rounds before is needed.
             draw = generator(seed, "batches", worker, round)
             return list(draw.integers(0, size, (local_steps, count)))
         # A worker's samples are one long stream of shuffled epochs; a batch may reach over an epoch's end.
         first = round * local_steps if first_step is None else first_step
         begin, end = first * count, (first + local_steps) * count
+        # Only the epochs that this round touches, usually one or two, are shuffled again.
         orders = [
             generator(seed, "epoch", worker, epoch).permutation(size)
             for epoch in range(begin // size, (end - 1) // size + 1)
@@ -166,6 +171,7 @@ def subset(task: Task, samples: int | None = None, held_out: float = 0.0) -> Tas
         return task
     count = task.size if samples is None else samples
     require(count <= task.size, f"samples is {count}, but {task.name} has only {task.size} training samples")
+    # Seed 0 and not the run's: runs with different seeds must see the same samples to be comparable.
     chosen = generator(0, "subset").permutation(task.size)[:count]
     tested = round(held_out * count)
     require(
@@ -181,6 +187,7 @@ def select(data: Data, indices: NDArray[np.int64]) -> Data:
     tensors = as_tensors(data)
     if tensors is None:
         return Subset(cast("Dataset[object]", data), indices.tolist())  # it only indexes them
+    # Sorted: gathering reads memory front to back; batches are shuffled later anyway.
     index = torch.from_numpy(np.sort(indices))
     return tuple(part[index] for part in tensors) if not isinstance(data, Tensor) else data[index]
 
@@ -241,6 +248,7 @@ def to_device(batch: Batch, device: torch.device | str) -> Batch:
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):
         return {key: to_device(value, device) for key, value in batch.items()}
+    # A named tuple takes its parts as separate arguments, not as one sequence.
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(to_device(value, device) for value in batch))
     if isinstance(batch, (tuple, list)):

@@ -51,6 +51,7 @@ def nonconvex() -> Task:
 def _task(name: str, function: Callable[[Tensor], Tensor], smoothness: float, minimum: float) -> Task:
     source = generator(0, "theory", name)
     noise = torch.from_numpy(source.normal(0, 0.5, (SIZE, DIMENSIONS))).float()
+    # Of mean zero, so that the mean loss over the data is F itself.
     noise -= noise.mean(dim=0)
     start = torch.from_numpy(source.normal(0, 1.5, DIMENSIONS)).float()
 
