@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 COMPILE = ("auto", "on", "off")
 
 FORMAT = 2
-"""Of run folders."""
+"""Version of the run folder's format."""
 
 RECORD_KEYS = ("format", "code")
-"""In a run's config.toml, what is about the folder and is no setting."""
+"""Keys of a run's config.toml that are not settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ class RunConfig:
 
     @property
     def where(self) -> str:
-        """What it runs on, in a word or two."""
+        """The cluster or engine it runs on, for display."""
         return self.cluster.name if "cluster" in facts_of(self.engine).settings else self.engine
 
     @property
@@ -177,7 +177,7 @@ def from_table(table: Table, where: str = "config", *, method: Method | None = N
 
 
 def check_reads_back(config: RunConfig) -> None:
-    """An error unless what a run's folder would hold is this config again, to the last setting."""
+    """Raise a `ConfigError` unless the config.toml written from this config reads back equal."""
     from orlomo.methods import tables as methods
 
     for name, value in methods.to_table(config.method).items():
@@ -209,7 +209,7 @@ def code_digests(config: RunConfig) -> dict[str, str]:
 
 
 def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
-    """Whether a stored run is the wanted one; it may have decided what was left to it."""
+    """Whether a stored run is the wanted one. Settings left to the run (`auto`, None) may have been decided in it."""
     if wanted.compile == "auto":
         stored = dataclasses.replace(stored, compile="auto")
     if wanted.threads is None:

@@ -35,7 +35,7 @@ BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "o
 
 
 def setting(default: T, help: str, flag: bool = True) -> T:
-    """A field of a config: its default, what it is, and whether the command line has a flag for it."""
+    """A field of a config: its default, its help text, and whether the command line has a flag for it."""
     made: T = dataclasses.field(default=default, metadata=about(help, flag))
     return made
 
@@ -46,7 +46,7 @@ def about(help: str, flag: bool = True) -> dict[str, object]:
 
 
 def helps(kind: type[DataclassInstance]) -> Iterator[tuple[str, str, bool]]:
-    """Every field of a config that says what it is: its name, its help, whether it is a flag."""
+    """Every documented field of a config: its name, its help text, whether it has a flag."""
     for field in dataclasses.fields(kind):
         if "help" in field.metadata:
             yield field.name, field.metadata["help"], field.metadata["flag"]

@@ -137,9 +137,9 @@ def test_everyone_leaves_and_someone_comes() -> None:
 def test_wrong_comings_and_goings_are_refused() -> None:
     server = orlomo.OrLoMo().server(torch.zeros(2), workers=2)
     server.start()
-    with pytest.raises(orlomo.OrlomoError, match="worker 1 cannot join: it is there already"):
+    with pytest.raises(orlomo.OrlomoError, match="worker 1 cannot join: it is already present"):
         server.join(1)
-    with pytest.raises(orlomo.OrlomoError, match="worker 5 cannot leave: it is not there"):
+    with pytest.raises(orlomo.OrlomoError, match="worker 5 cannot leave: it is not present"):
         server.leave(5)
     with pytest.raises(orlomo.OrlomoError, match="started already"):
         server.start()

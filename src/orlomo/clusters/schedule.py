@@ -130,7 +130,7 @@ def make_schedule(
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Millions of small tuples and not one cycle: looking for cycles takes a quarter of the time."""
+    """Millions of small tuples without a cycle: the garbage collector would take a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _stoppable(consequence: str) -> Iterator[None]:
-    """Make SIGTERM clean up as Ctrl-C does, and both end in a line that says what has become of the data."""
+    """Make SIGTERM clean up as Ctrl-C does, and both end with a line that says what happened to the data."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)

@@ -1,4 +1,4 @@
-"""The command `orlomo`: parse, call, say what went wrong."""
+"""The command `orlomo`: parse, call, print errors."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _train(options: argparse.Namespace) -> int:
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)
     _check_known(texts, [name])
-    # Another method than the file's: what it does not have goes, unless a flag asked for it.
+    # Another method than the file's: settings that it does not have are left out, unless a flag gives them.
     kept = method if name == method.get("name") else settings_for(name, method)
     made = config.from_table({**table, "method": {**kept, **flags, **_typed(name, texts), "name": name}}, options.task)
     with TerminalProgress(options.quiet) as progress:

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 
 
 def call(options: argparse.Namespace) -> int:
-    """Ask the run, print what it says."""
+    """Send the request to the run and print its answer."""
     from orlomo.engines.live.control import ask
     from orlomo.records.run import Run
 

@@ -1,4 +1,4 @@
-"""The data sets there are.
+"""The catalog of data sets.
 
 The checksums of CIFAR are those of the official binary files. Of Fashion-MNIST, the publisher gives the md5 of gzipped
 files; the sha256 here is of what is in them, since packages of operating systems compress them again.

@@ -23,14 +23,14 @@ from orlomo.errors import ConfigError
 from orlomo.files import write_text_atomically
 
 TIMEOUT_SECONDS = 30.0
-"""The longest silence of a server."""
+"""The longest time to wait for a server's next bytes."""
 MAX_ATTEMPTS = 10
 MAX_BYTES = 2**30
 BLOCK_BYTES = 2**16
 
 
 class DownloadFailed(ConfigError):
-    """The server or the way to it failed; what came so far is kept."""
+    """The server or the network failed; what was received is kept."""
 
 
 class _Cut(Exception):
@@ -80,7 +80,7 @@ class _Transfer:
                 furthest = length
                 # Something new came, so another attempt is worthwhile.
                 time.sleep(min(2.0, 0.1 * 2**attempt))
-        raise self._failed("the server keeps changing its mind", self._length())
+        raise self._failed("the file on the server keeps changing", self._length())
 
     def discard(self) -> None:
         self.part.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ class Part:
 
     @property
     def proof(self) -> str:
-        """What to add to a complaint about it."""
+        """What to add to an error message about it."""
         return f" (sha256 of its rows {self.sha256} expected)" if self.sha256 else ""
 
 
@@ -67,7 +67,7 @@ class Bundle(Protocol):
         """The file's position in its archive: reading in this order is fastest."""
 
     def where(self, name: str = "") -> str:
-        """What to call the file, or the bundle itself, in a message."""
+        """The name of the file, or of the bundle itself, for messages."""
 
 
 class Form(Protocol):

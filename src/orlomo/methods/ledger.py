@@ -97,11 +97,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def join(self, worker: int) -> Step:
-        """A worker comes, or comes back."""
+        """A worker joins, or joins again after it left."""
 
     @abstractmethod
     def leave(self, worker: int) -> Step:
-        """A worker goes; the round it holds will not be reported."""
+        """A worker leaves; the round it holds will not be reported."""
 
     @property
     @abstractmethod
@@ -142,7 +142,7 @@ class Ledger(ABC):
 
     def _admit(self, worker: int, is_present: bool) -> None:
         if is_present:
-            raise ConfigError(f"worker {worker} cannot join: it is there already")
+            raise ConfigError(f"worker {worker} cannot join: it is already present")
         if self.rules.max_workers is not None and self.present >= self.rules.max_workers:
             raise ConfigError(f"worker {worker} cannot join: this method runs on {self.rules.max_workers} worker")
 
@@ -208,7 +208,7 @@ class AsynchronousLedger(Ledger):
 
     def leave(self, worker: int) -> Step:
         if worker not in self.outstanding:
-            raise ConfigError(f"worker {worker} cannot leave: it is not there")
+            raise ConfigError(f"worker {worker} cannot leave: it is not present")
         self._set_down(worker)
         return Step(None, 0, [])
 
@@ -283,7 +283,7 @@ class BarrierLedger(Ledger):
 
     def leave(self, worker: int) -> Step:
         if worker not in self.waiting and worker not in self.outstanding:
-            raise ConfigError(f"worker {worker} cannot leave: it is not there")
+            raise ConfigError(f"worker {worker} cannot leave: it is not present")
         self.waiting.discard(worker)
         if worker in self.outstanding:
             self._set_down(worker)

@@ -77,11 +77,11 @@ class Server:
         return self._carry_out(self.ledger.receive(report.worker, report.samples, seconds), report)
 
     def join(self, worker: int) -> list[Assignment]:
-        """A worker comes, or comes back after it left."""
+        """A worker joins, or joins again after it left."""
         return self._carry_out(self.ledger.join(worker), None)
 
     def leave(self, worker: int) -> list[Assignment]:
-        """A worker goes: what it holds will not be reported. May let a barrier close."""
+        """A worker leaves: its round will not be reported. This may close a barrier."""
         return self._carry_out(self.ledger.leave(worker), None)
 
     def state_dict(self) -> StateDict:

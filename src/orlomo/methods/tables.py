@@ -20,7 +20,7 @@ from orlomo.methods.worker import WorkerRule
 from orlomo.values import Table, convert, plain
 
 FACTS = ("name", "class", "synchronous")
-"""Keys of a method's table that are no hyperparameters."""
+"""Keys of a method's table that are not hyperparameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Recorded(Method):
     table: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing is checked: it was when the run began."""
+        """Nothing is checked: that was done when the run started."""
 
     def worker(self, params: Tensor) -> WorkerRule:
         raise ConfigError(f"{self.name} is only recorded here: its code is not loaded")

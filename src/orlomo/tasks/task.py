@@ -45,7 +45,7 @@ def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be learnt.
+    """A learning problem: a model, a loss and data.
 
     Args:
         model: makes the module; its initial parameters come from the run's seed.
