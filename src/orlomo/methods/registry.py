@@ -90,6 +90,8 @@ def method_class(name: str) -> type[Method]:
     """The class of a method: built in, or a user's own by `FILE.py:NAME` or `package.module:NAME`."""
     if is_import_path(name):
         return _own(name)
+    if name == CUSTOM:
+        raise ConfigError("this is a method that only Python has: give it to orlomo.train, or name it as FILE.py:NAME")
     if name not in METHODS:
         raise unknown_name("method", name, [*METHODS, "FILE.py:NAME"])
     module, _, attribute = METHODS[name].import_path.partition(":")

@@ -67,7 +67,7 @@ def from_table(table: Table, where: str, given: Method | None = None, code: bool
     own = name == CUSTOM or is_import_path(name)
     if given is not None:
         return _checked(table, given, where)
-    if own and (name == CUSTOM or not code):
+    if own and not code:
         shown = {"name": str(table.get("class", name)), "synchronous": bool(table.get("synchronous", False))}
         kind = type("Recorded", (Recorded,), shown)
         recorded: Method = kind(table=table)
