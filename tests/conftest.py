@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--regenerate-golden", action="store_true", help="write the golden histories anew")
+    parser.addoption("--regenerate-golden", action="store_true", help="write the golden histories again")
 
 
 @pytest.fixture(scope="session")

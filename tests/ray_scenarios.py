@@ -44,7 +44,7 @@ OPTIONS = orlomo.RayOptions(CLUSTER.address)
 
 
 def add_node(**labels: str) -> Any:
-    """With room for one worker."""
+    """A node that can take one worker."""
     return CLUSTER.add_node(num_cpus=1, node_ip_address=ADDRESS, object_store_memory=STORE_BYTES, labels=labels)
 
 
@@ -141,7 +141,7 @@ def losses(folder: Path) -> None:
 
 
 def killed_driver(folder: Path) -> None:
-    """The run goes on from its checkpoint on the same cluster."""
+    """The run continues from its checkpoint on the same cluster."""
     task = f"{Path(__file__).parent / 'sleepy.py'}:task"
     command = [sys.executable, "-m", "orlomo"]
     settings = ["--engine", "ray", "--address", CLUSTER.address, "--workers", "2", "--local-steps", "2"]
@@ -162,7 +162,7 @@ def killed_driver(folder: Path) -> None:
 
 
 def frozen_node(folder: Path) -> None:
-    """A node stops answering, as a machine does that hangs. Nobody waits for it, and it is noticed within 10 s."""
+    """A node stops answering, as if its machine hangs. The run does not wait for it, and notices it within 10 s."""
     ray_crew.GATHER_SECONDS = 60.0  # both begin, however busy this machine is
     nodes = [node for node in CLUSTER.worker_nodes if node.all_processes["raylet"][0].process.poll() is None]
     moments: list[float] = []

@@ -74,11 +74,11 @@ class Troublemaker(orlomo.Callback):
         self.stopped.discard(pid)
 
 
-def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: None) -> Outcome:
+def make_trouble(folder: Path, faults: int, seed: int, warn: Any = lambda text: None) -> Outcome:
     """Train while the faults happen, then look whether anything is missing, twice there, or left behind."""
     before = shared_memory()
-    task = faulty.task(place / "faults")
-    trouble = Troublemaker(place / "faults", faults, seed)
+    task = faulty.task(folder / "faults")
+    trouble = Troublemaker(folder / "faults", faults, seed)
     begin = time.monotonic()
     run = orlomo.train(
         task,
@@ -86,7 +86,7 @@ def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: N
         workers=4,
         epochs=(2 * faults + 20) * REPORTS_BETWEEN * 4 * 8 / task.size,  # reports enough for twice the faults
         engine="processes",
-        out=place / "run",
+        out=folder / "run",
         evaluate_every=10,
         callbacks=[trouble],
         warn=warn,
@@ -97,7 +97,7 @@ def make_trouble(place: Path, faults: int, seed: int, warn: Any = lambda text: N
     pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
     changes = Counter(events["kind"].tolist())
     once = len(set(pairs)) == len(pairs) == values["reports"] and changes["crash"] == values["membership"]["lost"]
-    left = [f"process {pid}" for pid in faulty.trainers(place / "faults")]
+    left = [f"process {pid}" for pid in faulty.trainers(folder / "faults")]
     return Outcome(
         faults=trouble.done,
         accuracy=float(run.metric_columns["test_accuracy"][-1]),

@@ -94,7 +94,7 @@ def test_a_worker_that_raises_is_replaced_and_its_traceback_kept(tmp_path: Path)
     run = trial.train({30: lambda done: faulty.request(trial.faults, trial.victim(), "raise")})
     trial.check(run)
     assert trial.kinds(run) == ["crash", "join"]
-    assert trial.warnings[0].endswith("is lost: ValueError: this worker was told to fail")
+    assert trial.warnings[0].endswith("is lost: ValueError: this worker was made to fail")
     assert "in fail\n" in (run.folder / "log.txt").read_text()
 
 
@@ -171,9 +171,9 @@ def test_a_worker_whose_reports_are_refused_again_and_again_is_replaced(tmp_path
 def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     with pytest.raises(
-        orlomo.OrlomoError, match=r"every worker failed: ValueError: this worker was told to fail .*log.txt"
+        orlomo.OrlomoError, match=r"every worker failed: ValueError: this worker was made to fail .*log.txt"
     ):
-        trial.train({30: lambda done: faulty.everybody(trial.faults, "raise")})
+        trial.train({30: lambda done: faulty.every_process(trial.faults, "raise")})
     log = (trial.folder / "log.txt").read_text()
     assert "the run ends: every worker failed" in log
     assert "Traceback" in log
@@ -181,13 +181,13 @@ def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path:
     stopped = orlomo.load(trial.folder)
     assert stopped.checkpoint is not None
     assert stopped.checkpoint.values["reports"] >= 30  # nothing that was reported is lost
-    (trial.faults / "raise-everybody").unlink()
+    (trial.faults / "raise-every-process").unlink()
     trial.check(orlomo.resume(trial.folder, task=trial.task, warn=trial.warn))
 
 
 def test_a_task_that_fails_from_the_start_leaves_its_traceback(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
-    faulty.everybody(trial.faults, "raise")
+    faulty.every_process(trial.faults, "raise")
     with pytest.raises(orlomo.OrlomoError, match="every worker failed: ValueError"):
         trial.train({})
     assert "Traceback" in (trial.folder / "log.txt").read_text()
@@ -196,7 +196,7 @@ def test_a_task_that_fails_from_the_start_leaves_its_traceback(tmp_path: Path) -
 def test_an_end_of_file_in_the_tasks_own_code_is_told_as_such(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     with pytest.raises(orlomo.OrlomoError, match="every worker failed: EOFError: Ran out of input"):
-        trial.train({30: lambda done: faulty.everybody(trial.faults, "eof")})
+        trial.train({30: lambda done: faulty.every_process(trial.faults, "eof")})
 
 
 def test_trouble_in_one_rank_is_not_the_end(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_trouble_in_one_rank_is_not_the_end(tmp_path: Path) -> None:
     run = trial.train({20: kill})
     trial.check(run)
     assert trial.kinds(run).count("crash") == 6
-    assert sum("told not to start" in text for text in trial.warnings) == 5
+    assert sum("made not to start" in text for text in trial.warnings) == 5
 
 
 def test_a_worker_killed_by_a_signal_without_a_name(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_the_screen_shows_it_while_the_run_goes_on(tmp_path: Path, capsys: pytes
 
 
 def test_a_chart_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Declared in one place, it is on the page and among the figures."""
+    """Declared once, it is on the page and among the figures."""
     own = Chart(
         name="compute",
         title="Seconds of computing",
