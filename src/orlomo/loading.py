@@ -49,9 +49,14 @@ def load_attribute(import_path: str, kind: str) -> object:
     where, _, attribute = import_path.rpartition(":")
     module = _load_file(Path(where), kind) if where.endswith(".py") else _load_module(where, kind)
     if not hasattr(module, attribute):
-        names = [name for name in vars(module) if not name.startswith("_")]
+        names = [name for name, value in vars(module).items() if not name.startswith("_") and _is_own(value, module)]
         raise unknown_name(f"name in {where}", attribute, names)
     return getattr(module, attribute)
+
+
+def _is_own(value: object, module: ModuleType) -> bool:
+    """Whether a file has made this itself: a function or class that it imports is no one's first guess."""
+    return not isinstance(value, ModuleType) and (not callable(value) or value.__module__ == module.__name__)
 
 
 def _load_file(path: Path, kind: str) -> ModuleType:
