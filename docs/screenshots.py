@@ -1,4 +1,4 @@
-"""Take the README's pictures of screen and page anew: python docs/screenshots.py (needs chromium and its driver)."""
+"""Take the README's pictures of screen and page again: python docs/screenshots.py (needs chromium and its driver)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 
 import orlomo
 from orlomo.report.page import write_report
-from orlomo.report.progress import TerminalProgress
+from orlomo.report.screen import TerminalProgress
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))
@@ -51,16 +51,15 @@ class Recorded(TerminalProgress):
 
     def __init__(self, path: Path, after: int):
         super().__init__(quiet=True)
-        self._console = self._bar.live.console = Console(record=True, width=100, height=24, file=io.StringIO())
+        self._console = self._bars.live.console = Console(record=True, width=100, height=24, file=io.StringIO())
         self.path, self.after = path, after
 
     def event(self, row: dict[str, Any]) -> None:
         """One more report."""
         super().event(row)
         if row["reports"] == self.after:
-            self._bar.update(
-                self._current, completed=self.after, total=self._total, facts=self._facts(time.monotonic())
-            )
+            self._next_update = 0.0
+            self.update(self.run)
             self._console.print(self._screen())
             plain = re.sub(
                 r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL

@@ -1,4 +1,4 @@
-"""A task whose workers fail on request, for real: a file with the worker's pid in its name asks for a fault.
+"""A task whose workers fail on request, for real: a test asks for a fault by a file named after the worker's pid.
 
     request(folder, pid, "raise")   the next local step of that process raises
     request(folder, pid, "nan")     ... has a gradient that is not finite
@@ -46,7 +46,7 @@ def make_model(folder: Path) -> nn.Module:
     if took(folder / "slow-start"):
         time.sleep(0.5)
     if any(took(path) for path in folder.glob("bad-start-*")):
-        raise RuntimeError("this process was told not to start")
+        raise RuntimeError("this process was made not to start")
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
@@ -61,9 +61,9 @@ def loss(folder: Path, model: nn.Module, batch: Batch) -> Tensor:
 
 def fail(folder: Path, value: Tensor) -> Tensor:
     for kind in ("raise", "nan", "eof", "hang"):
-        if took(folder / f"{kind}-{os.getpid()}") or (folder / f"{kind}-every_process").exists():
+        if took(folder / f"{kind}-{os.getpid()}") or (folder / f"{kind}-every-process").exists():
             if kind == "raise":
-                raise ValueError("this worker was told to fail")
+                raise ValueError("this worker was made to fail")
             if kind == "eof":
                 raise EOFError("Ran out of input")
             if kind == "hang":
@@ -85,7 +85,7 @@ def request(folder: Path, pid: int, kind: str) -> None:
 
 
 def every_process(folder: Path, kind: str) -> None:
-    (folder / f"{kind}-every_process").touch()
+    (folder / f"{kind}-every-process").touch()
 
 
 def slow_start(folder: Path) -> None:

@@ -43,14 +43,14 @@ def run_isolated(*arguments: object, seconds: float = 880, **environment: str) -
     if reason := reason_against():
         pytest.skip(reason)
     words = " ".join(map(str, [sys.executable, *arguments]))
-    temporary = tempfile.mkdtemp(prefix="r-")  # the paths of Ray's sockets must be short
-    (Path(temporary) / "ray").mkdir()
+    folder = tempfile.mkdtemp(prefix="r-")  # the paths of Ray's sockets must be short
+    (Path(folder) / "ray").mkdir()
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     settings: dict[str, Any] = {
         **outside,
-        "RAY_SCENARIO_TEMP": temporary,
-        "RAY_TMPDIR": temporary,
-        "TMPDIR": temporary,
+        "RAY_SCENARIO_TEMP": folder,
+        "RAY_TMPDIR": folder,
+        "TMPDIR": folder,
         "RAY_worker_niceness": "0",  # else workers starve beside other tests
         **environment,
     }
@@ -63,6 +63,6 @@ def run_isolated(*arguments: object, seconds: float = 880, **environment: str) -
             timeout=seconds,
         )
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"[-6000:]
     return done.stdout

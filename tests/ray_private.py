@@ -26,7 +26,7 @@ OUTSIDE = "10.77.0.9"
 
 
 def listens_inside_only() -> None:
-    """No other machine can connect to any of its ports; it asks for a token that only the run has."""
+    """No other machine can connect to any of its ports; it asks for a token that no other user has."""
     listening = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True).stdout.split("\n")
     addresses = [line.split()[3] for line in listening if line]
     assert len(addresses) >= 4, addresses
@@ -59,7 +59,7 @@ def trouble(folder: Path) -> None:
             assert driver.poll() is None, driver.stderr and driver.stderr.read()
             time.sleep(0.1)
         if number == signal.SIGINT:
-            os.killpg(driver.pid, number)  # as a terminal does: to all processes
+            os.killpg(driver.pid, number)  # as a terminal does: to the whole process group
         else:
             driver.kill()
         _, said = driver.communicate()
@@ -82,10 +82,10 @@ def main(folder: Path) -> None:
         with connection(RayOptions(), Need(1, {"CPU": 1.0}, {}, 1 << 20, 1 << 20), Log(folder, print)):
             listens_inside_only()
             node = ray.nodes()[0]
-            session_folder = Path(node["ObjectStoreSocketName"]).parents[2]
-            assert session_folder.is_dir()
+            temporary = Path(node["ObjectStoreSocketName"]).parents[2]
+            assert temporary.is_dir()
         assert dict(os.environ) == {**before, "PYTHONBREAKPOINT": os.environ.get("PYTHONBREAKPOINT", "")}
-        assert not session_folder.exists()
+        assert not temporary.exists()
     trouble(folder / "run")
     assert orlomo.replay(folder / "run", task=sleepy.task(), jobs=1).agrees
 

@@ -44,7 +44,7 @@ OPTIONS = orlomo.RayOptions(CLUSTER.address)
 
 
 def add_node(**labels: str) -> Any:
-    """With room for one worker."""
+    """A node that can take one worker."""
     return CLUSTER.add_node(num_cpus=1, node_ip_address=ADDRESS, object_store_memory=STORE_BYTES, labels=labels)
 
 
@@ -118,7 +118,7 @@ def too_little_room(folder: Path) -> None:
 
 
 def losses(folder: Path) -> None:
-    """A worker waits for a node with its label; a worker's process is killed; a raylet is killed; a node is added."""
+    """A worker waits for a place of its label; a worker's process is killed; a raylet is killed; a node is added."""
     first, *_ = add_node(zone="eu"), add_node(zone="eu"), add_node(zone="us")
     acts = [
         ("report 50$", lambda: add_node(zone="eu")),
@@ -162,7 +162,7 @@ def killed_driver(folder: Path) -> None:
 
 
 def frozen_node(folder: Path) -> None:
-    """A node stops answering, as a machine does that hangs. No worker waits for it, and it is noticed within 10 s."""
+    """A node stops answering, as if its machine hangs. The run does not wait for it, and notices it within 10 s."""
     ray_crew.GATHER_SECONDS = 60.0  # both begin, however busy this machine is
     nodes = [node for node in CLUSTER.worker_nodes if node.all_processes["raylet"][0].process.poll() is None]
     moments: list[float] = []

@@ -34,7 +34,7 @@ def task() -> orlomo.Task:
 
 
 def check(run: orlomo.Run) -> list[tuple[str, int]]:
-    """What joined and left, by a record that is checked against a replay."""
+    """Checks that the record is complete; the workers that joined and left."""
     events = run.event_columns
     rows = list(zip(events["kind"].tolist(), events["worker"].tolist(), events["round"].tolist(), strict=True))
     folded = [(worker, number) for kind, worker, number in rows if kind == "report"]

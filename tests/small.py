@@ -55,7 +55,7 @@ def command_parsers() -> dict[str, Parser]:
 
 @contextmanager
 def started(*arguments: object, folder: Path | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """`orlomo ...` in a process of its own, which ends with the test at the latest."""
+    """`orlomo ...` in a process of its own that runs beside the test and ends with it."""
     command = [sys.executable, "-m", "orlomo", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, **pipes, **options) as process:
@@ -75,16 +75,16 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
 
 
 @contextmanager
-def small_disk(disk: Path, size: str) -> Iterator[Path]:
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """A real file system of that size; the test is skipped where none may be mounted."""
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True)
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("mounting a small file system is not allowed here")
     try:
-        yield disk
+        yield folder
     finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def settings(name: str, **more: Any) -> orlomo.Method:

@@ -40,7 +40,7 @@ LAYERS = (
 """From top to bottom: a module imports from its own entry and from those below. The longest name that fits counts."""
 
 UPWARDS = {
-    ("records.run", "report.notebook"): "how a notebook shows a run; loaded when one does",
+    ("records.run", "report.page"): "how a notebook shows a run; loaded when one does",
     ("engines.registry", "engines.engine"): "the type of what it loads, for type checkers only",
 }
 """The imports that point upwards all the same, and why."""
@@ -59,7 +59,6 @@ LONGER: dict[str, str] = {}
 MOST_MODULES = 10
 LARGER: dict[str, str] = {
     "methods/papers": "one file per paper",
-    "report": "until its charts, tables and displays are merged",
 }
 """Folders with more modules than that, and why."""
 

@@ -49,6 +49,6 @@ def test_no_reader_knows_a_metric_by_name() -> None:
 
 @pytest.mark.parametrize("name", sorted(ENGINES))
 def test_an_engine_is_one_folder(name: str) -> None:
-    folder, _, _ = ENGINES[name].place.partition(".")
+    folder, _, _ = ENGINES[name].path.partition(".")
     assert folder == name
     assert (ROOT / "engines" / folder / "engine.py").is_file()

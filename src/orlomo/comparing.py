@@ -13,7 +13,7 @@ from orlomo.engines.callbacks import Callback
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.errors import Diverged, RunFolderError
 from orlomo.files import write_atomically, write_text_atomically
-from orlomo.loading import is_place
+from orlomo.loading import is_import_path
 from orlomo.methods.registry import method_class, settings_of
 from orlomo.records.run import Run
 from orlomo.report.figures import comparison_figure
@@ -89,7 +89,7 @@ def label(name: str) -> str:
     >>> label("orlomo"), label("/home/me/my_method.py:MyMethod")
     ('orlomo', 'my_method-MyMethod')
     """
-    if not is_place(name):
+    if not is_import_path(name):
         return name
     where, _, attribute = name.rpartition(":")
     return f"{Path(where).stem if where.endswith('.py') else where}-{attribute}"

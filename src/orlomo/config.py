@@ -13,9 +13,9 @@ import tomli_w
 
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.loading import class_digest, is_place, source_digest
+from orlomo.loading import class_digest, is_import_path, source_digest
 from orlomo.methods.registry import CUSTOM
-from orlomo.values import about, build, documented, plain, setting
+from orlomo.values import Table, about, build, documented, plain, setting
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 COMPILE = ("auto", "on", "off")
 
 FORMAT = 2
-"""Of run folders."""
+"""Version of the run folder's format."""
 
 RECORD_KEYS = ("format", "code")
-"""In a run's config.toml, what is about the folder and is no setting."""
+"""Keys of a run's config.toml that are not settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +125,11 @@ class RunConfig:
         for name, amount in (self.resources or {}).items():
             require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
         if (self.resources or {}).get("GPU") and self.device == "cpu":
-            object.__setattr__(self, "device", "cuda")  # who asks for a GPU means to use it
+            object.__setattr__(self, "device", "cuda")  # a worker that reserves a GPU computes on it
 
     @property
     def where(self) -> str:
-        """What it runs on, in a word or two."""
+        """The cluster or engine it runs on, for display."""
         return self.cluster.name if "cluster" in facts_of(self.engine).settings else self.engine
 
     @property
@@ -139,7 +139,7 @@ class RunConfig:
 
     @property
     def compute_device(self) -> str:
-        """Where a replay computes: where all workers did, if they did in one place."""
+        """Where a replay computes: where all workers did, if they all had the same device."""
         return self.devices[0] if self.devices and len(set(self.devices)) == 1 else self.device
 
     @property
@@ -151,18 +151,18 @@ class RunConfig:
 documented(RunConfig)(RunConfig)
 
 
-def to_table(config: RunConfig) -> dict[str, Any]:
+def to_table(config: RunConfig) -> Table:
     """Plain nested values, as in a TOML file; None is left out."""
     from orlomo.methods import tables as methods
 
+    # Settings that the engine does not take are at their defaults: `__post_init__` refuses others.
     left_out = {"method", *refused_settings(config.engine)}
-    table = plain({f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out})
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out}
+    table = {name: plain(value) for name, value in values.items() if value is not None}
     return {**table, "method": methods.to_table(config.method)}
 
 
-def from_table(
-    table: dict[str, Any], where: str = "config", *, method: Method | None = None, code: bool = True
-) -> RunConfig:
+def from_table(table: Table, where: str = "config", *, method: Method | None = None, code: bool = True) -> RunConfig:
     """The config of such a table. `method` and `cluster` in it may be names instead of tables.
 
     `method`: in place of one that only Python has. Without `code`, a method of the user's own is not loaded.
@@ -177,11 +177,12 @@ def from_table(
 
 
 def check_reads_back(config: RunConfig) -> None:
-    """An error unless what a run's folder would hold is this config again, to the last setting."""
+    """Raise a `ConfigError` unless the config.toml written from this config reads back equal."""
     from orlomo.methods import tables as methods
 
     for name, value in methods.to_table(config.method).items():
         try:
+            # One by one, so that the error can name the hyperparameter.
             tomli_w.dumps({name: value})
         except (TypeError, ValueError):
             raise ConfigError(
@@ -190,6 +191,7 @@ def check_reads_back(config: RunConfig) -> None:
             ) from None
     given = config.method if methods.to_table(config.method)["name"] == CUSTOM else None
     again = from_table(tomllib.loads(write(config)), method=given)
+    # Compared by the tables, too: a user's class may define an equality of its own.
     if again.method != config.method or to_table(again) != to_table(config):
         raise ConfigError(f"the config does not read back equal: {config.method} becomes {again.method}")
 
@@ -198,14 +200,16 @@ def code_digests(config: RunConfig) -> dict[str, str]:
     """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
     from orlomo.methods import tables as methods
 
-    found = {"task": source_digest(config.task) if is_place(config.task) else ""}
-    name = methods.to_table(config.method)["name"]
-    found["method"] = source_digest(name) if is_place(name) else class_digest(type(config.method)) * (name == CUSTOM)
+    found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
+    name = str(methods.to_table(config.method)["name"])
+    found["method"] = (
+        source_digest(name) if is_import_path(name) else class_digest(type(config.method)) * (name == CUSTOM)
+    )
     return {what: digest for what, digest in found.items() if digest}
 
 
 def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
-    """Whether a stored run is the wanted one; it may have decided what was left to it."""
+    """Whether a stored run is the wanted one. Settings left to the run (`auto`, None) may have been decided in it."""
     if wanted.compile == "auto":
         stored = dataclasses.replace(stored, compile="auto")
     if wanted.threads is None:
@@ -232,12 +236,12 @@ def read(path: Path) -> dict[str, Any]:
     return table
 
 
-def write(config: RunConfig, **more: Any) -> str:
+def write(config: RunConfig, **more: object) -> str:
     """The config as TOML text, `more` tables with it."""
     return tomli_w.dumps({**to_table(config), **more})
 
 
-def make_cluster(value: Any, where: str) -> Cluster:
+def make_cluster(value: object, where: str) -> Cluster:
     """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
     from orlomo.clusters.cluster import Cluster, cluster
 
@@ -247,16 +251,18 @@ def make_cluster(value: Any, where: str) -> Cluster:
         return make_cluster(table["cluster"], value)
     if isinstance(value, str):
         return cluster(value)
-    require(isinstance(value, dict), f"{where}: cluster must be a preset's name or a table, not {value!r}")
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: cluster must be a preset's name or a table, not {value!r}")
     table = dict(value)
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
     if preset is not None:
+        # The preset's values, with the table's own over them.
         table = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)} | table
     return build(Cluster, table, f"{where}, cluster")
 
 
-def _names() -> dict[str, Any]:
+def _names() -> dict[str, type]:
     """The types of RunConfig's fields that this module does not import, so that `orlomo --help` need not wait."""
     from orlomo.clusters.cluster import Cluster
     from orlomo.methods.method import Method

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions that say what to do about it.
+"""Exceptions that say what went wrong and what to do about it.
 
 Every error a user can cause is an `OrlomoError`; its text is one line, which the command line prints as it is.
 """
@@ -75,7 +75,7 @@ class Interrupted(OrlomoError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one; None where none is like it."""
+    """The known name closest to this one; None if none is close."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 

@@ -1,4 +1,4 @@
-"""Files that others read while they are written, and folders that one process at a time may write to."""
+"""Atomic writes, and locks for folders that only one process at a time may write to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ours: weakref.WeakValueDictionary[str, IO[bytes]] = weakref.WeakValueDictionary
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a temporary file, then move it to `path`: readers see the old file or the new, never half."""
+    """Let `write` make a temporary file, then move it to `path`: readers see the old file or the new, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.touch()
@@ -40,6 +40,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.chmod(mode)  # safetensors makes files that only their owner can read
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
+        # Only after fsync: a renamed file whose content is not on the disk may be empty after a power cut.
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -62,14 +63,14 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove what a process that was killed left half-written. Only for who holds the folder's lock."""
+    """Remove what a process that was killed left half-written. Only for the process that holds the folder's lock."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def writing_to(folder: Path, command: str = "") -> Iterator[None]:
-    """Turn what a disk says when it does not take a file into a `RunFolderError`; `command`: what to type then."""
+    """Turn errors of writing to a folder into a `RunFolderError`; `command`: what to type once it is solved."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -83,7 +84,7 @@ def writing_to(folder: Path, command: str = "") -> Iterator[None]:
 
 
 def lock(folder: Path) -> IO[bytes]:
-    """Keep other processes from writing to this folder; closing the file, or the process's end, lets them."""
+    """Keep other processes from writing to this folder; the lock ends when the file is closed or the process ends."""
     with writing_to(folder):
         file = (folder / ".lock").open("wb")
     if fcntl is not None:
@@ -110,6 +111,6 @@ def is_being_written(folder: Path) -> bool:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # elsewhere the only way to know is to try
     except BlockingIOError:
         return True
-    except OSError:  # there is no such file, or no right to it
+    except OSError:  # no such file, or no permission
         return False
     return False

@@ -50,6 +50,7 @@ class FlatModule:
                 window = self.layout[name] = slice(offset, offset + parameter.numel())
                 value = _view_like(self.params[window], parameter)
                 value.copy_(parameter)
+                # The Parameter objects stay, so that tied weights and hooks of the module still hold.
                 parameter.data = value
                 parameter.grad = None
                 self._gradient_views.append(_view_like(self.gradients[window], parameter))
@@ -63,7 +64,7 @@ class FlatModule:
     def compile(self) -> None:
         """Compile the module's forward pass (and with it the backward pass) when it is first used.
 
-        One version a shape of input, for training and for evaluation: shapes are few here.
+        One version per shape of input, for training and for evaluation: there are few shapes.
         """
         self.module.forward = torch.compile(self._eager_forward, dynamic=False)
 
@@ -94,6 +95,7 @@ class FlatModule:
         loss.backward()  # type: ignore[no-untyped-call]
         used = [(view, p.grad) for view, p in zip(self._gradient_views, self._trainable, strict=True)]
         if any(gradient is None for _, gradient in used):
+            # A parameter that the loss did not use has gradient zero, not that of the step before.
             self.gradients.zero_()
         pairs = [(view, gradient) for view, gradient in used if gradient is not None]
         torch._foreach_copy_([view for view, _ in pairs], [gradient for _, gradient in pairs])

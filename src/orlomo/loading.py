@@ -9,7 +9,6 @@ import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from orlomo.errors import ConfigError, unknown_name
 
@@ -17,19 +16,19 @@ _loaded: dict[tuple[Path, str], ModuleType] = {}
 """Files that this process has loaded, by path and digest: a class that is asked for twice is one class."""
 
 
-def is_place(name: str) -> bool:
-    """Whether a name says where something is, and is not that of something built in."""
+def is_import_path(name: str) -> bool:
+    """Whether a name is `FILE.py:NAME` or `package.module:NAME`, and not the name of something built in."""
     return ":" in name
 
 
-def absolute(place: str) -> str:
-    """The place as it can be found from any folder."""
-    return str(Path(place).absolute()) if ".py:" in place else place
+def absolute(import_path: str) -> str:
+    """The same import path, valid in any working directory."""
+    return str(Path(import_path).absolute()) if ".py:" in import_path else import_path
 
 
-def source_digest(place: str) -> str:
-    """The sha256 of the file that a place is in, without running it; empty where it cannot be read."""
-    where, _, _ = place.rpartition(":")
+def source_digest(import_path: str) -> str:
+    """The sha256 of the file that an import path names, without running it; empty where it cannot be read."""
+    where, _, _ = import_path.rpartition(":")
     try:
         path = Path(where) if where.endswith(".py") else Path(importlib.util.find_spec(where).origin)  # type: ignore[union-attr, arg-type]
         return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -45,21 +44,19 @@ def class_digest(kind: type) -> str:
         return ""
 
 
-def load_attribute(place: str, kind: str) -> Any:
-    """What `place` names. `kind`, as in "task", is for errors."""
-    where, _, attribute = place.rpartition(":")
+def load_attribute(import_path: str, kind: str) -> object:
+    """The object that an import path names. `kind`, such as "task", is for error messages."""
+    where, _, attribute = import_path.rpartition(":")
     module = _load_file(Path(where), kind) if where.endswith(".py") else _load_module(where, kind)
     if not hasattr(module, attribute):
-        names = [name for name in vars(module) if not name.startswith("_")]
+        names = [name for name, value in vars(module).items() if not name.startswith("_") and _is_own(value, module)]
         raise unknown_name(f"name in {where}", attribute, names)
     return getattr(module, attribute)
 
 
-def module_of(place: str) -> ModuleType | None:
-    """The module of a file that has been loaded."""
-    path = Path(place.rpartition(":")[0]).absolute()
-    found = [module for (other, _), module in _loaded.items() if other == path]
-    return found[-1] if found else None
+def _is_own(value: object, module: ModuleType) -> bool:
+    """Whether a file has made this itself: a function or class that it imports is no one's first guess."""
+    return not isinstance(value, ModuleType) and (not callable(value) or value.__module__ == module.__name__)
 
 
 def _load_file(path: Path, kind: str) -> ModuleType:
@@ -100,6 +97,6 @@ def _load_module(name: str, kind: str) -> ModuleType:
 
 
 def _import_from(folder: Path) -> None:
-    place = str(folder.absolute())
-    if place not in sys.path:
-        sys.path.append(place)
+    path = str(folder.absolute())
+    if path not in sys.path:
+        sys.path.append(path)  # at the end: an installed package of the same name goes first

@@ -9,7 +9,6 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ def derive(seed: int, *path: int | str) -> int:
     >>> derive(0, "batch", 3, 7) == derive(0, "batch", 3, 7) != derive(0, "batch", 7, 3)
     True
     """
+    # repr tells 1 from "1", and unlike hash() it is the same in every process.
     digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
@@ -36,11 +36,12 @@ class Rekeyed:
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
         self._generator = np.random.Generator(self._bits)
-        self._state: Any = dict(self._bits.state)
+        self._state = self._bits.state  # a copy, with the counters and buffers of a fresh generator
 
     def __call__(self, seed: int, *path: int | str) -> np.random.Generator:
         """The generator for this seed and path; valid until the next call."""
         key = np.array([derive(seed, *path), 0], dtype=np.uint64)
+        # Philox is a function of key and counter: setting both is as good as making a new generator.
         self._state["state"] = {"counter": np.zeros(4, dtype=np.uint64), "key": key}
         self._bits.state = self._state
         return self._generator

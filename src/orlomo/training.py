@@ -25,7 +25,7 @@ from orlomo.methods.method import Method
 from orlomo.methods.registry import method as method_by_name
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
 from orlomo.records.run import Run, resume_command
-from orlomo.report.tensorboard import TensorBoardWriter, summary_writer, writes_in
+from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task

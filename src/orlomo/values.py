@@ -14,36 +14,45 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from orlomo.errors import ConfigError, require, unknown_name
 
-T = TypeVar("T")
-Hint = Any  # what stands behind the colon of a field: `int`, `tuple[float, ...] | None`
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
+Hint: TypeAlias = object
+"""The annotation of a field: `int`, `tuple[float, ...] | None`. Not every annotation is a class."""
+
+Table: TypeAlias = dict[str, object]
+"""A table of a TOML file."""
+
+READERS: dict[Hint, Callable[[str], object]] = {int: int, float: float, str: str}
+WORDS: dict[Hint, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
 def setting(default: T, help: str, flag: bool = True) -> T:
-    """A field of a config: its default, what it is, and whether the command line has a flag for it."""
+    """A field of a config: its default, its help text, and whether the command line has a flag for it."""
     made: T = dataclasses.field(default=default, metadata=about(help, flag))
     return made
 
 
-def about(help: str, flag: bool = True) -> dict[str, Any]:
+def about(help: str, flag: bool = True) -> dict[str, object]:
     """The metadata of such a field, for one without a default."""
     return {"help": help, "flag": flag}
 
 
-def helps(kind: type[Any]) -> Iterator[tuple[str, str, bool]]:
-    """Every field of a config that says what it is: its name, its help, whether it is a flag."""
+def helps(kind: type[DataclassInstance]) -> Iterator[tuple[str, str, bool]]:
+    """Every documented field of a config: its name, its help text, whether it has a flag."""
     for field in dataclasses.fields(kind):
         if "help" in field.metadata:
             yield field.name, field.metadata["help"], field.metadata["flag"]
 
 
-def documented(kind: type[Any], skip: tuple[str, ...] = ()) -> Callable[[T], T]:
+def documented(kind: type[DataclassInstance], skip: tuple[str, ...] = ()) -> Callable[[T], T]:
     """Put the settings of `kind` into a docstring, in place of the line `{settings}`."""
 
     def fill(documented: T) -> T:
@@ -57,23 +66,24 @@ def documented(kind: type[Any], skip: tuple[str, ...] = ()) -> Callable[[T], T]:
     return fill
 
 
-def hints_of(kind: type[Any], names: Mapping[str, Any] | None = None) -> dict[str, Hint]:
+def hints_of(kind: type[DataclassInstance], names: Mapping[str, object] | None = None) -> dict[str, Hint]:
     """The types of a dataclass's fields. `names`: what its module imports for type checkers only."""
     every = typing.get_type_hints(kind, localns=None if names is None else dict(names))
     return {field.name: every[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
-def from_text(text: str, hint: Hint) -> Any:
+def from_text(text: str, hint: Hint) -> object:
     """The value of a setting of this type, written on a command line.
 
     >>> from_text("16", int), from_text("1,1,2", tuple[float, ...] | None), from_text("GPU=1", dict[str, float])
     (16, (1.0, 1.0, 2.0), {'GPU': 1.0})
     """
     if choices := _choices(hint):
+        # So that `--set clip_norm=none` can undo what a TOML file sets.
         if type(None) in choices and text.strip().lower() == "none":
             return None
         return _first(lambda choice: from_text(text, choice), choices)
-    origin: Any = typing.get_origin(hint)
+    origin = typing.get_origin(hint)
     inner = typing.get_args(hint)
     if origin is typing.Literal:
         known = {str(choice): choice for choice in inner}
@@ -81,18 +91,19 @@ def from_text(text: str, hint: Hint) -> Any:
         return known[text]
     if origin in (tuple, list):
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        return origin(_each(parts, inner[0], f"must be {_many(inner[0])} with commas between, not {text!r}"))
+        values = _each(parts, inner[0], f"must be {_many(inner[0])} with commas between, not {text!r}")
+        return tuple(values) if origin is tuple else values
     if origin is dict:
         return _pairs_from_text(text, inner[1])
+    if hint not in WORDS:
+        raise ConfigError(f"is a {_name(hint)}, which has no form on the command line: use Python")
     try:
-        if hint is bool:
-            return BOOLEANS[text.strip().lower()]
-        return hint(text) if hint in WORDS else _no_text(hint)
+        return BOOLEANS[text.strip().lower()] if hint is bool else READERS[hint](text)
     except (ValueError, KeyError):
         raise ConfigError(f"must be {WORDS[hint]}, not {text!r}") from None
 
 
-def _pairs_from_text(text: str, inner: Hint) -> dict[str, Any]:
+def _pairs_from_text(text: str, inner: Hint) -> dict[str, object]:
     """`zone=eu,disk=ssd`. A comma within brackets does not separate: Ray has `zone=in(eu,uk)`."""
     example = "GPU=1,CPU=4" if inner is float else "zone=eu,disk=ssd"
     wrong = f"must be names and {'amounts' if inner is float else 'values'}, as in {example}, not {text!r}"
@@ -109,7 +120,7 @@ def _pairs_from_text(text: str, inner: Hint) -> dict[str, Any]:
     return dict(zip((name.strip() for name, _, _ in pairs), values, strict=True))
 
 
-def _each(parts: list[str], hint: Hint, wrong: str) -> list[Any]:
+def _each(parts: list[str], hint: Hint, wrong: str) -> list[object]:
     try:
         return [from_text(part, hint) for part in parts]
     except ConfigError:
@@ -117,14 +128,15 @@ def _each(parts: list[str], hint: Hint, wrong: str) -> list[Any]:
 
 
 def _many(hint: Hint) -> str:
-    return {int: "whole numbers", float: "numbers", str: "names"}.get(hint, "values")
+    words: dict[Hint, str] = {int: "whole numbers", float: "numbers", str: "names"}
+    return words.get(hint, "values")
 
 
-def _no_text(hint: Hint) -> Any:
-    raise ConfigError(f"is a {getattr(hint, '__name__', hint)}, which has no form on the command line: use Python")
+def _name(hint: Hint) -> str:
+    return str(getattr(hint, "__name__", hint))
 
 
-def build(kind: type[T], table: dict[str, Any], where: str, names: Mapping[str, Any] | None = None) -> T:
+def build(kind: type[D], table: Mapping[str, object], where: str, names: Mapping[str, object] | None = None) -> D:
     """A config from the table of a TOML file; unknown keys are errors that name the nearest key."""
     hints = hints_of(kind, names)
     values = {}
@@ -135,34 +147,37 @@ def build(kind: type[T], table: dict[str, Any], where: str, names: Mapping[str, 
     return kind(**values)
 
 
-def convert(value: Any, hint: Hint, where: str) -> Any:
+def convert(value: object, hint: Hint, where: str) -> object:
     """A value of a TOML file as one of this type; anything else is an error that says `where`."""
     if choices := _choices(hint):
         return None if value is None else _first(lambda choice: convert(value, choice, where), choices)
-    origin: Any = typing.get_origin(hint)
+    origin = typing.get_origin(hint)
     inner = typing.get_args(hint)
     if origin is dict:
-        require(isinstance(value, dict), f"{where} must be a table, not {value!r}")
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must be a table, not {value!r}")
         return {str(key): convert(part, inner[1], f"{where} {key}") for key, part in value.items()}
     if origin in (tuple, list):
-        require(isinstance(value, (list, tuple)), f"{where} must be a list, not {value!r}")
-        return origin(convert(part, inner[0], where) for part in value)
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{where} must be a list, not {value!r}")
+        parts = [convert(part, inner[0], where) for part in value]
+        return tuple(parts) if origin is tuple else parts
     if origin is typing.Literal:
         require(value in inner, f"{where} must be one of {', '.join(map(str, inner))}, not {value!r}")
         return value
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return build(typing.cast(type[Any], hint), value, where)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return build(hint, value, where)
     if hint is float and type(value) is int:
         return float(value)
     if not isinstance(hint, type):  # a type that a config cannot check, as typing.Any
         return value
-    wanted = WORDS.get(hint, getattr(hint, "__name__", str(hint)))
+    # A bool is an int to Python, but `workers = true` is a mistake.
     good = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
-    require(good, f"{where} must be {wanted}, not {value!r}")
+    require(good, f"{where} must be {WORDS.get(hint, _name(hint))}, not {value!r}")
     return value
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Plain nested values, as in a TOML file; None is left out."""
     if dataclasses.is_dataclass(value):
         return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
@@ -175,13 +190,14 @@ def plain(value: Any) -> Any:
 
 def _choices(hint: Hint) -> tuple[Hint, ...]:
     """The types of `int | None`; none for a type that is one."""
-    origin: Any = typing.get_origin(hint)
+    origin = typing.get_origin(hint)
     return typing.get_args(hint) if origin in (types.UnionType, typing.Union) else ()
 
 
-def _first(make: Callable[[Hint], Any], choices: tuple[Hint, ...]) -> Any:
-    """What the first type takes that takes it; where none does, the last one's error."""
+def _first(make: Callable[[Hint], T], choices: tuple[Hint, ...]) -> T:
+    """The value by the first of these types that accepts it; where none does, the error of the last."""
     *others, last = (choice for choice in choices if choice is not type(None))
+    # In the order of the annotation: `int | str` takes "3" as a number.
     for choice in others:
         with contextlib.suppress(ConfigError):
             return make(choice)

@@ -79,7 +79,7 @@ def write_row_files(folder: Path, rows: dict[str, Rows] = ROWS) -> None:
 def write_pickles(folder: Path, rows: dict[str, Rows] = ROWS, labels: tuple[str, ...] = ("labels",)) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for stem, block in rows.items():
-        batch = {name.encode(): block[:, place].tolist() for place, name in enumerate(labels)}
+        batch = {name.encode(): block[:, column].tolist() for column, name in enumerate(labels)}
         batch[b"data"] = np.ascontiguousarray(block[:, len(labels) :])
         batch[b"batch_label"] = stem.encode()
         (folder / stem).write_bytes(pickle.dumps(batch, protocol=2))

@@ -25,7 +25,7 @@ from orlomo.errors import ConfigError
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place for data in which a data set called dots is known."""
+    """A folder for data in which a data set called dots is known."""
     monkeypatch.setenv("ORLOMO_DATA", str(tmp_path / "root"))
     monkeypatch.setitem(DATASETS, "dots", dots.DOTS)
     return tmp_path / "root"
@@ -33,7 +33,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_list_get_and_load(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data"]) == 0
-    assert "dots           Dots: absent; `orlomo data dots` gets it" in capsys.readouterr().out
+    assert "dots           Dots: not stored; `orlomo data dots` gets it" in capsys.readouterr().out
     with pytest.raises(ConfigError, match=f"Dots is not stored in {root}/dots: `orlomo data dots` gets it"):
         load("dots")
     dots.write_sheets(tmp_path / "given")
@@ -45,11 +45,11 @@ def test_list_get_and_load(root: Path, tmp_path: Path, capsys: pytest.CaptureFix
     )
     assert load("dots").train_images.shape == (10, 3, 4, 4)
     assert main(["data", "dots", "--json", "--quiet"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["complete"], told["train_images"], told["shape"]) == (True, 10, [3, 4, 4])
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["complete"], printed["train_images"], printed["shape"]) == (True, 10, [3, 4, 4])
     assert main(["data", "--json"]) == 0
     listed = {row["name"]: row["stored"] for row in json.loads(capsys.readouterr().out)}
-    assert listed["dots"] == told
+    assert listed["dots"] == printed
     assert listed["cifar10"] is None
 
 

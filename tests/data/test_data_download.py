@@ -42,7 +42,7 @@ def interrupted(server: FileServer, folder: Path) -> None:
         download(remote(server), folder, QUIET)
     assert str(caught.value) == (
         f"the download of {server.url}/files/dots.tar.gz stopped at 100000 of 300000 bytes: "
-        "the connection was closed; the same command goes on from there"
+        "the connection was closed; the same command continues from there"
     )
     assert names(folder) == ["dots.tar.gz.part", "dots.tar.gz.part.json"]
     server.requests.clear()

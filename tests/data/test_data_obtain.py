@@ -54,9 +54,9 @@ def obtain(dataset: DataSet, root: Path, given: Path | None = None) -> tuple[Sto
     return obtaining.obtain(dataset, root, given, DataProgress(quiet=True), said.append), said
 
 
-@pytest.mark.parametrize("place", ["root/dots-py", "home/data/dots-py", "home/work/data/dots-py", "system"])
-def test_the_usual_places(home: Path, tmp_path: Path, place: str) -> None:
-    dots.write_pickles(tmp_path / place)
+@pytest.mark.parametrize("folder", ["root/dots-py", "home/data/dots-py", "home/work/data/dots-py", "system"])
+def test_the_usual_folders(home: Path, tmp_path: Path, folder: str) -> None:
+    dots.write_pickles(tmp_path / folder)
     dataset = replace(dots.DOTS, system_folders=(tmp_path / "system",))
     stored, said = obtain(dataset, tmp_path / "root")
     assert stored.complete
@@ -93,7 +93,7 @@ def test_a_download_of_several_files(home: Path, tmp_path: Path, server: FileSer
 
 def test_a_cut_download_is_kept_apart_and_goes_on(home: Path, tmp_path: Path, server: FileServer) -> None:
     server.cut_after = [200, 0]
-    with pytest.raises(ConfigError, match=r"stopped at 200 of .* goes on from there .or give a copy"):
+    with pytest.raises(ConfigError, match=r"stopped at 200 of .* continues from there .or give a copy"):
         obtain(with_remote(server), tmp_path / "root")
     assert left_behind(tmp_path / "root") == [
         "downloads/dots/dots.tar.gz.part",

@@ -36,7 +36,7 @@ def test_classes_order_and_colours(tmp_path: Path, container: str) -> None:
 
 def test_a_sample_is_taken_only_when_asked_for(home: Path, tmp_path: Path) -> None:  # noqa: F811
     dots.write_pictures(home / "data/pictures-2", each=1)
-    with pytest.raises(ConfigError, match="Pictures is in none of the usual places: `orlomo data pictures --from"):
+    with pytest.raises(ConfigError, match="Pictures is in none of the usual folders: `orlomo data pictures --from"):
         obtain(dots.PICTURES, tmp_path / "root")
     stored, _ = obtain(dots.PICTURES, tmp_path / "root", home / "data")
     assert not stored.complete
@@ -49,7 +49,7 @@ def test_a_sample_is_taken_only_when_asked_for(home: Path, tmp_path: Path) -> No
     dots.write_pictures(home / "work/data/pictures-2")
     stored, said = obtain(dots.PICTURES, tmp_path / "root")
     assert said[0].endswith("; looking for all of it")
-    assert stored.complete  # in the sample's place
+    assert stored.complete  # it has replaced the sample
 
 
 def test_stored_pictures_are_verified_by_what_was_noted(home: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -94,7 +94,7 @@ def test_a_worker_that_raises_is_replaced_and_its_traceback_kept(tmp_path: Path)
     run = trial.train({30: lambda done: faulty.request(trial.faults, trial.victim(), "raise")})
     trial.check(run)
     assert trial.kinds(run) == ["crash", "join"]
-    assert trial.warnings[0].endswith("is lost: ValueError: this worker was told to fail")
+    assert trial.warnings[0].endswith("is lost: ValueError: this worker was made to fail")
     assert "in fail\n" in (run.folder / "log.txt").read_text()
 
 
@@ -171,7 +171,7 @@ def test_a_worker_whose_reports_are_refused_again_and_again_is_replaced(tmp_path
 def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     with pytest.raises(
-        orlomo.OrlomoError, match=r"every worker failed: ValueError: this worker was told to fail .*log.txt"
+        orlomo.OrlomoError, match=r"every worker failed: ValueError: this worker was made to fail .*log.txt"
     ):
         trial.train({30: lambda done: faulty.every_process(trial.faults, "raise")})
     log = (trial.folder / "log.txt").read_text()
@@ -181,7 +181,7 @@ def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path:
     stopped = orlomo.load(trial.folder)
     assert stopped.checkpoint is not None
     assert stopped.checkpoint.values["reports"] >= 30  # nothing that was reported is lost
-    (trial.faults / "raise-every_process").unlink()
+    (trial.faults / "raise-every-process").unlink()
     trial.check(orlomo.resume(trial.folder, task=trial.task, warn=trial.warn))
 
 
@@ -210,7 +210,7 @@ def test_trouble_in_one_rank_is_not_the_end(tmp_path: Path) -> None:
     run = trial.train({20: kill})
     trial.check(run)
     assert trial.kinds(run).count("crash") == 6
-    assert sum("told not to start" in text for text in trial.warnings) == 5
+    assert sum("made not to start" in text for text in trial.warnings) == 5
 
 
 def test_a_worker_killed_by_a_signal_without_a_name(tmp_path: Path) -> None:

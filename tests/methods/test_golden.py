@@ -1,6 +1,6 @@
 """Golden histories: the parameters after each report, from constant gradients, for every method.
 
-The files in golden/ were checked by hand for the first reports; `pytest --regenerate-golden` writes them anew.
+The files in golden/ were checked by hand for the first reports; `pytest --regenerate-golden` writes them again.
 """
 
 from __future__ import annotations

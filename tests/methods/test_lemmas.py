@@ -16,7 +16,7 @@ MAX_WORKERS = 12
 
 @st.composite
 def wild_arrivals(draw: st.DrawFn) -> tuple[int, list[int]]:
-    """K workers and who arrives when: uniform, one worker over and over, or a few favourites."""
+    """K workers and the order in which they report: uniform, one worker over and over, or a few favourites."""
     workers = draw(st.integers(1, MAX_WORKERS))
     anyone = st.integers(0, workers - 1)
     burst = st.tuples(anyone, st.integers(1, 30)).map(lambda pair: [pair[0]] * pair[1])
@@ -38,7 +38,7 @@ def drives(draw: st.DrawFn) -> tuple[Drive, int, float]:
     drive = Drive(method, workers, seed=draw(st.integers(0, 1000)))
     for worker in arrivals:
         drive.arrive(worker)
-    for worker in range(workers):  # so that every report handed out by then has a next(t, k) and an eta
+    for worker in range(workers):  # so that every vector assigned by then has a next(t, k) and an eta
         drive.arrive(worker)
     return drive, len(arrivals), beta
 

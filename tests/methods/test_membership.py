@@ -50,9 +50,9 @@ def test_closed_form_and_y_hold_while_workers_come_and_go(
     drive = Drive(orlomo.OrLoMo(momentum=beta, local_steps=2), workers)
     done = elastic(drive, operations)
 
-    # The rule, counted again by hand: each vector handed out has a group; a group closes when as many vectors as
-    # there are present workers have been handed out.
-    present, group, handed = set(range(workers)), 0, workers
+    # The rule, counted again by hand: each assigned vector has a group; a group closes when as many
+    # vectors have been assigned as there are present workers.
+    present, group, assigned = set(range(workers)), 0, workers
     label = dict.fromkeys(range(workers), 0)
     u, w = torch.zeros(3, dtype=torch.float64), drive.initial.clone()
     items: list[tuple[int, torch.Tensor, torch.Tensor]] = []
@@ -72,9 +72,9 @@ def test_closed_form_and_y_hold_while_workers_come_and_go(
             assert close(item.params, w)
         else:
             present.add(worker)
-        if handed >= len(present):
-            group, handed = group + 1, 0
-        handed += 1
+        if assigned >= len(present):
+            group, assigned = group + 1, 0
+        assigned += 1
         label[worker] = group
 
 
@@ -137,9 +137,9 @@ def test_everyone_leaves_and_someone_comes() -> None:
 def test_wrong_comings_and_goings_are_refused() -> None:
     server = orlomo.OrLoMo().server(torch.zeros(2), workers=2)
     server.start()
-    with pytest.raises(orlomo.OrlomoError, match="worker 1 cannot join: it is there already"):
+    with pytest.raises(orlomo.OrlomoError, match="worker 1 cannot join: it is already present"):
         server.join(1)
-    with pytest.raises(orlomo.OrlomoError, match="worker 5 cannot leave: it is not there"):
+    with pytest.raises(orlomo.OrlomoError, match="worker 5 cannot leave: it is not present"):
         server.leave(5)
     with pytest.raises(orlomo.OrlomoError, match="started already"):
         server.start()

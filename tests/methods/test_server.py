@@ -105,7 +105,7 @@ def test_an_update_of_many_chunks_is_the_update_of_each(name: str) -> None:
     method = orlomo.method(name)
     workers = 1 if name == "msgd" else 2
     long, short = method.server(torch.zeros(size), workers), method.server(torch.zeros(3), workers)
-    places = torch.tensor([0, CHUNK, size - 1])
+    positions = torch.tensor([0, CHUNK, size - 1])
     source = torch.Generator().manual_seed(0)
     long.start(), short.start()
     for worker in (0, 1, 0, 1, 0) * 3 if workers == 2 else (0, 0, 0):
@@ -115,8 +115,8 @@ def test_an_update_of_many_chunks_is_the_update_of_each(name: str) -> None:
         delta, momentum = torch.randn(2, size, generator=source)
         vectors = dict(zip(method.report_vectors, (delta, momentum), strict=False))
         long.receive(orlomo.Report(worker, index, vectors=vectors))
-        short.receive(orlomo.Report(worker, index, vectors={name: v[places] for name, v in vectors.items()}))
-    assert torch.allclose(long.params[places], short.params, rtol=1e-6)
+        short.receive(orlomo.Report(worker, index, vectors={name: v[positions] for name, v in vectors.items()}))
+    assert torch.allclose(long.params[positions], short.params, rtol=1e-6)
     assert long.params.abs().sum() > 0
 
 

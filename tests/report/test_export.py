@@ -11,7 +11,7 @@ import pytest
 
 import orlomo
 from orlomo.errors import ConfigError
-from orlomo.report.tensorboard import TensorBoardWriter, writes_in
+from orlomo.report.export import TensorBoardWriter, writes_in
 from small import call_cli, classification, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TensorBoard's own
@@ -109,7 +109,7 @@ def test_a_full_disk_stops_tensorboard_and_not_the_run(run: orlomo.Run, tmp_path
         raise OSError(28, "No space left on device")
 
     writer._writer.add_scalar = full
-    writer.tell(run)
+    writer.write_run(run)
     writer.close()
     [line] = said
     assert "No space left on device" in line

@@ -166,8 +166,8 @@ def write_large(folder: Path, reports: int, workers: int) -> None:
         rows = zip(worker[order].tolist(), finish.flat[order].tolist(), took.flat[order].tolist(), strict=True)
         for t, (k, end, took_it) in enumerate(rows):
             index = max(0, t - workers)
-            place = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
-            file.write(f"report,{place},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
+            columns = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
+            file.write(f"report,{columns},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
     (folder / "metrics.csv").write_text(",".join(METRICS) + "\n")
 
 
@@ -228,14 +228,14 @@ def test_the_timeline_has_a_row_for_each_worker_there_is(window: Browser, tmp_pa
     assert labels == ["0", "1", "99"]
     assert window.run("return document.getElementById('timeline').layout.yaxis.range[0]") < 3
     figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
-    axes = new_figure(1, 1, (4, 3))[1]
+    [axes] = new_figure(1, 1, (4, 3))[1]
     [timeline] = [chart for chart in page["charts"] if chart["name"] == "timeline"]
     figures.draw_timeline(axes, timeline, page["runs"][0])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "99"]
 
 
 def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    """Of a row at phone width, as much is in a state's colour as the worker was in that state."""
+    """At phone width, each state's colour takes the share of a row that the worker spent in that state."""
     page = page_content(runs[2:])
     count = 300
     begin = np.arange(count, dtype=float).repeat(2)
@@ -269,7 +269,7 @@ def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp
     drawn = "return document.querySelectorAll('#metric-loss .scatterlayer .point').length"
     assert window.run(drawn) == sum(len(curve["value"]) for curve in curves)
     figures.write_figures(page["charts"], page["runs"], tmp_path)
-    axes = new_figure(1, 1, (4, 3))[1]
+    [axes] = new_figure(1, 1, (4, 3))[1]
     [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
     figures.draw_lines(axes, loss, page["runs"], "seconds")
     assert axes.get_yscale() == "linear"

@@ -64,7 +64,7 @@ def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Pa
     paths = figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
     assert len(set(paths)) == len(paths) == 2 * (4 + 4 * 5)
     assert all(path.is_file() for path in paths)
-    axes = new_figure(1, 1, (4, 3))[1]
+    [axes] = new_figure(1, 1, (4, 3))[1]
     [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
     figures.draw_lines(axes, loss, page["runs"], "seconds")
     assert len(axes.get_legend().get_texts()) == 2 * 4  # on training and on test data
@@ -82,7 +82,7 @@ def test_late_reports_are_in_the_first_view_of_the_groups(tmp_path: Path) -> Non
     [shown] = page_content([run])["runs"]
     groups = shown["charts"]["groups"]
     begin, end = groups["shown"]["iteration"]
-    seen = [place for place, iteration in enumerate(groups["iteration"]) if begin <= iteration <= end]
-    late = max(seen, key=lambda place: groups["behind"][place])
+    seen = [position for position, iteration in enumerate(groups["iteration"]) if begin <= iteration <= end]
+    late = max(seen, key=lambda position: groups["behind"][position])
     assert groups["behind"][late] > 12
     assert groups["shown"]["group"][0] <= groups["group"][late]

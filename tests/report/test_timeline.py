@@ -74,7 +74,7 @@ def test_a_crash_without_a_return_lasts_to_the_end() -> None:
     found = uses(table, bars(table, 5.0), 3)
     assert [(use.worker, use.rounds, use.absent) for use in found[:2]] == [(0, 1, 0.8), (1, 0, 1.0)]
     assert (found[2].rounds, math.isnan(found[2].computing)) == (0, True)
-    assert drawn(table)[-1] == (1, "lost work", 0.0, 1.5, 1)  # where nobody comes back, a row ends with its crash
+    assert drawn(table)[-1] == (1, "lost work", 0.0, 1.5, 1)  # where no worker comes back, a row ends with its crash
 
 
 def test_at_a_barrier_one_waits_before_the_work_that_a_crash_ends() -> None:
@@ -149,7 +149,7 @@ def test_a_histogram_counts_everything_once() -> None:
 
 @pytest.mark.parametrize("faults", [False, True])
 def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
-    """The ledger says how many groups a report was behind when it was folded in; the trace alone must tell the same."""
+    """The ledger says how many groups a report was behind when it was folded in; the trace alone must give the same."""
     coming = (
         orlomo.Fault(time=3.0, worker=1, kind="crash"),
         orlomo.Fault(time=9.0, worker=1, kind="return"),
@@ -187,7 +187,7 @@ def test_epochs_are_those_of_the_last_report(tmp_path: Path) -> None:
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:4]))  # up to the second epoch
     assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] == pytest.approx(10)
-    path.write_text("".join(lines[:2]))  # that before the first report tells nothing
+    path.write_text("".join(lines[:2]))  # the evaluation before the first report has no epochs
     assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] is None
     (tmp_path / "run" / "events.csv").write_text(",".join(EVENTS) + "\n")
     assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] == 0

@@ -20,10 +20,10 @@ from small import classification, settings
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> orlomo.Run:
-    place = tmp_path_factory.mktemp("runs") / "run"
+    folder = tmp_path_factory.mktemp("runs") / "run"
     faults = (orlomo.Fault(time=5.3, worker=1, kind="crash"), orlomo.Fault(time=9.0, worker=1, kind="return"))
     cluster = orlomo.Cluster(faults=faults)
-    return orlomo.train(classification(), settings("orlomo"), workers=3, epochs=8, cluster=cluster, jobs=1, out=place)
+    return orlomo.train(classification(), settings("orlomo"), workers=3, epochs=8, cluster=cluster, jobs=1, out=folder)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_lost_lines_are_said(folder: Path) -> None:
     whole = {path: path.read_text().splitlines(keepends=True) for path in (events, metrics)}
     reports = sum(line.startswith("report,") for line in whole[events])
     events.write_text("".join(whole[events][:6]))
-    assert shown(folder)[1] == [f"run: events.csv has 5 reports, metrics.csv tells of {reports}: lines are missing."]
+    assert shown(folder)[1] == [f"run: events.csv has 5 reports, metrics.csv has {reports}: lines are missing."]
     events.write_text("".join(whole[events]))
     metrics.write_text("".join(whole[metrics][:-1]))
     [note] = shown(folder)[1]
@@ -107,9 +107,9 @@ def test_no_damage_is_too_much(data: st.DataObject, whole: orlomo.Run, tmp_path:
     for name in ("events.csv", "metrics.csv"):
         content = bytearray((whole.folder / name).read_bytes())
         for _ in range(data.draw(st.integers(0, 4))):
-            place = data.draw(st.integers(0, len(content)))
+            position = data.draw(st.integers(0, len(content)))
             length = data.draw(st.integers(0, 40))
-            content[place : place + length] = data.draw(
+            content[position : position + length] = data.draw(
                 st.binary(max_size=8) | st.sampled_from([b",", b"\n", b"-", b"9" * 30])
             )
         (folder / name).write_bytes(content)

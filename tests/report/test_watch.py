@@ -51,9 +51,9 @@ def test_it_serves_the_page_and_the_data_on_loopback_only(watch: Watch) -> None:
     assert b"connect-src 'self'" in page
     status, _, data = ask(watch, "/data", f"localhost:{watch.server_port}")
     assert status == 200
-    [told] = json.loads(data)["runs"]
-    assert told["facts"]["reports"] == len(told["charts"]["delay"]["delay"])
-    assert told["state"] == "finished"
+    [view] = json.loads(data)["runs"]
+    assert view["facts"]["reports"] == len(view["charts"]["delay"]["delay"])
+    assert view["state"] == "finished"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""])
@@ -106,7 +106,7 @@ def test_whether_a_run_is_running_changes_without_its_files(watch: Watch, run: o
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "held\n"
-            wait_for(lambda: state() == "running", process)  # the page is not made anew for every question
+            wait_for(lambda: state() == "running", process)  # the page is not made again for every request
         finally:
             process.kill()
     assert state() == "stopped"

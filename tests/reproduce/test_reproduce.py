@@ -1,4 +1,4 @@
-"""`orlomo reproduce` as a user runs it: real runs, tables beside the paper's numbers, stopped and gone on with."""
+"""`orlomo reproduce` as a user runs it: real runs, tables beside the paper's numbers, stopped and continued."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_tuning_chooses_on_held_out_samples_and_is_used(tmp_path: Path) -> None:
     config = orlomo.load(folder / "tuning/digits-uneven-K2-S2/orlomo-lr0.05").config
     assert (config.held_out, config.epochs) == (0.1, 1)
     assert config.method.schedule == "step:0.5,0.75"
-    told = call_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", "--json", folder=tmp_path)
-    assert json.loads(told.stdout) == chosen
+    printed = call_cli("reproduce", "./tiny.toml", "--tune", "--methods", "prsgdm", "--json", folder=tmp_path)
+    assert json.loads(printed.stdout) == chosen
     assert tomllib.loads((folder / "learning-rates.toml").read_text()) == chosen  # the other methods' stay
     words = ("--scale", "1/4", "--seeds", "1", "--rows", "uneven", "--methods", "prsgdm")
     call_cli("reproduce", "./tiny.toml", *words, folder=tmp_path)
@@ -124,7 +124,7 @@ def test_runs_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def test_a_run_that_diverges_is_told_and_not_run_again(tmp_path: Path) -> None:
+def test_a_run_that_diverges_is_reported_and_not_run_again(tmp_path: Path) -> None:
     write_tiny(
         tmp_path, TINY.replace("[learning_rates.chosen]\nprsgdm = 0.05", "[learning_rates.chosen]\nprsgdm = 1e30")
     )

@@ -49,9 +49,9 @@ def test_weights_are_those_of_the_definition(law: theorem_run.Law) -> None:
 
 def test_a_lost_round_has_no_weight() -> None:
     faults = (orlomo.Fault(time=3.5, worker=1, kind="crash"), orlomo.Fault(time=5.5, worker=1, kind="return"))
-    place = orlomo.Cluster(speeds=SLOW.speeds, faults=faults)
-    schedule = theorem_run.settled_trace(orlomo.OrLoMo(local_steps=1), place, 2, 5)
-    # Alone, worker 0 has eta 1; its report of w_3 comes at 4. Worker 1 is handed w_5, which is not in the mean.
+    cluster = orlomo.Cluster(speeds=SLOW.speeds, faults=faults)
+    schedule = theorem_run.settled_trace(orlomo.OrLoMo(local_steps=1), cluster, 2, 5)
+    # Alone, worker 0 has eta 1; its report of w_3 comes at 4. Worker 1 is sent w_5, which is not in the mean.
     assert theorem_run.weights(schedule, 5).tolist() == [0.5, 0.5, 0.5, 1.0, 1.0]
 
 

@@ -25,7 +25,7 @@ def test_each_picture_is_one_of_its_162_crops():
     assert same_labels is labels
     assert after.dtype == torch.uint8
     padded = functional.pad(before, (4, 4, 4, 4))
-    places = []
+    positions = []
     for number in range(30):
         found = [
             (top, left, mirrored)
@@ -40,10 +40,10 @@ def test_each_picture_is_one_of_its_162_crops():
             )
         ]
         assert len(found) == 1
-        places.extend(found)
-    assert len({top for top, _, _ in places}) > 5
-    assert len({left for _, left, _ in places}) > 5
-    assert {mirrored for _, _, mirrored in places} == {False, True}
+        positions.extend(found)
+    assert len({top for top, _, _ in positions}) > 5
+    assert len({left for _, left, _ in positions}) > 5
+    assert {mirrored for _, _, mirrored in positions} == {False, True}
 
 
 def test_draws_are_uniform_and_depend_on_the_generator_alone():
@@ -97,7 +97,7 @@ SETS = {  # training and test images, bytes of a row
 
 @pytest.fixture
 def black_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stored data sets of the official sizes, all zeros: files with holes, which take no room."""
+    """Stored data sets of the official sizes, all zeros: files with holes, which take no disk space."""
     monkeypatch.setenv("ORLOMO_DATA", str(tmp_path))
     for name, (train, test, row) in SETS.items():
         (tmp_path / name).mkdir()

@@ -254,17 +254,17 @@ def test_one_declaration_makes_it_appear_everywhere(tmp_path: Path, monkeypatch:
 
 
 def test_the_screen_shows_it_while_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from orlomo.report import progress
+    from orlomo.report.screen import TerminalProgress
 
     metric = orlomo.Metric("own", lambda: Collected(f1), label="own F1")
-    shown = progress.TerminalProgress()
+    shown = TerminalProgress()
     task = classification(metrics=[metric])
     run = orlomo.train(task, settings("orlomo"), workers=2, epochs=2, jobs=1, out=tmp_path / "run", callbacks=[shown])
-    assert f"test own F1 {run.metric_columns['test_own'][-1]:.4g}" in shown._facts(0.0)
+    assert f"test own F1 {run.metric_columns['test_own'][-1]:.4g}" in shown.run.facts
 
 
 def test_a_chart_is_one_declaration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Declared in one place, it is on the page and among the figures."""
+    """Declared once, it is on the page and among the figures."""
     own = Chart(
         name="compute",
         title="Seconds of computing",

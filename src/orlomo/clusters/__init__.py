@@ -1,1 +1,1 @@
-"""Clusters: how fast each worker is, who fails when, and the schedule that follows from it."""
+"""Clusters: how fast each worker is, which workers fail when, and the schedule that follows from it."""

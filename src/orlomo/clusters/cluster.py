@@ -1,4 +1,4 @@
-"""A cluster: how fast each worker is, what its link costs, and who crashes or comes when."""
+"""A cluster: how fast each worker is, what its link costs, and which workers crash or join when."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Cluster:
         step_seconds: mean (virtual) time of one local step of a fast worker.
         latency_seconds: one way, for each message.
         bytes_per_second: of each worker's link; 0: transfers are free.
-        faults: who crashes, returns, joins or leaves when.
+        faults: which workers crash, return, join or leave, and when.
 
     >>> cluster("heterogeneous").factors(4)
     [1.0, 1.0, 1.0, 2.0]
@@ -143,11 +143,11 @@ class ComputeTimes:
         self._source = Rekeyed()
 
     def __call__(self, worker: int, round: int, steps: int | None = None) -> float:
-        block, place = divmod(round, BLOCK)
+        block, position = divmod(round, BLOCK)
         held = self._blocks.get(worker)
         if held is None or held[0] != block:
             held = self._blocks[worker] = (block, self._block(worker, block))
-        usual = held[1][place]
+        usual = held[1][position]
         if steps is None or steps == self._local_steps:
             return usual
         return self._other_length(worker, round, steps, usual)
@@ -174,10 +174,10 @@ class ComputeTimes:
         speed = self._speed(worker)
         if self._cluster.per == "round" or steps > self._local_steps or speed.law.startswith("file:"):
             return usual * steps / self._local_steps
-        block, place = divmod(round, BLOCK)
+        block, position = divmod(round, BLOCK)
         source = self._source(self._seed, "times", worker, block)
         drawn = self._draws[speed.law](source, BLOCK * self._local_steps, speed.factor)
-        first = place * self._local_steps
+        first = position * self._local_steps
         return float(drawn[first : first + steps].sum()) * self._cluster.step_seconds
 
     def _recorded(self, speed: Speed, worker: int, block: int) -> list[float]:

@@ -75,7 +75,7 @@ def _stall(probability: float) -> Draw:
 
 @lru_cache(maxsize=8)
 def recorded(path: str) -> tuple[tuple[float, ...], ...]:
-    """Times from a CSV file with the columns `worker,seconds`, one row a round, as one tuple a worker."""
+    """Times from a CSV file with the columns `worker,seconds`, one row per round, as one tuple per worker."""
     times: dict[str, list[float]] = {}
     try:
         with Path(path).open(newline="") as file:

@@ -1,4 +1,4 @@
-"""The schedule: who reports when, made by a method's ledger and a cluster's times, without a gradient.
+"""The schedule: which worker reports when, made by a method's ledger and a cluster's times, without a gradient.
 
 A schedule is a trace of events in columns. Real engines record the same columns; `replay` reads them back.
 """
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,22 +52,25 @@ COLUMNS = {
 }
 """The columns of a trace and their type codes: q a whole number, d a number (8 bytes each)."""
 
+Column: TypeAlias = NDArray[Any]
+"""Of 8-byte integers or floats, as `COLUMNS` says."""
+
 ROW = struct.Struct("<" + "".join(COLUMNS.values()))
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Events in the order in which the server sees them, one numpy array a column (see `COLUMNS`).
+    """Events in the order in which the server sees them, one numpy array per column (see `COLUMNS`).
 
     Rows that are no report (a crash, a join) have only kind, iteration, worker and finish; the rest is -1 or NaN.
     """
 
-    columns: dict[str, NDArray[Any]]
+    columns: dict[str, Column]
 
     def __len__(self) -> int:
         return len(self.columns["kind"])
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Column:
         return self.columns[name]
 
     @property
@@ -127,7 +130,7 @@ def make_schedule(
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Millions of small tuples and not one cycle: looking for cycles takes a quarter of the time."""
+    """Millions of small tuples without a cycle: the garbage collector would take a quarter of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -137,6 +140,10 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
+Event: TypeAlias = tuple[float, int, int, int, int, *tuple[float, ...]]
+"""(time, priority, serial, kind, worker), and for a report: learning rate, start, compute time."""
+
+
 class _Clock:
     """The event queue and the columns written so far."""
 
@@ -144,8 +151,7 @@ class _Clock:
         self.now = 0.0
         self.compute = ComputeTimes(cluster, workers, method.local_steps, seed)
         self.transfer = cluster.transfer_seconds(round_bytes)
-        # (time, priority, serial, kind, worker), and for a report: learning rate, start, compute time
-        self.queue = EventQueue(bucket_seconds=method.local_steps * cluster.step_seconds / 256)
+        self.queue: EventQueue[Event] = EventQueue(bucket_seconds=method.local_steps * cluster.step_seconds / 256)
         self.weight = method.weight
         self.reports = 0  # that came so far, folded in or dropped
         self.serial = 0
@@ -198,24 +204,8 @@ def report_row(
 ) -> tuple[float, ...]:
     """A report as a row of the trace: one value per column, in their order."""
     t, worker, number, index, delay, group, behind, _, eta, steps, _, dropped = fold
-    kind = DROP if dropped else REPORT
-    return (
-        kind,
-        t,
-        worker,
-        number,
-        index,
-        delay,
-        group,
-        eta,
-        learning_rate,
-        start,
-        finish,
-        compute,
-        behind,
-        weight,
-        steps,
-    )
+    kind, times = DROP if dropped else REPORT, (start, finish, compute)
+    return (kind, t, worker, number, index, delay, group, eta, learning_rate, *times, behind, weight, steps)
 
 
 def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Assigned]:
@@ -246,11 +236,11 @@ def _leave_after_report(ledger: Ledger, clock: _Clock, worker: int, assigned: li
     return [one for one in assigned + further if one.worker != worker]
 
 
-Event = tuple[Any, ...]
-"""Starts with time, priority and a serial number that no other event has."""
+E = TypeVar("E", bound=tuple[float, ...])
+"""An event: a tuple that starts with time, priority and a serial number that no other event has."""
 
 
-class EventQueue:
+class EventQueue(Generic[E]):
     """Push events, pop the earliest: events in order of (time, priority, serial), for any number of workers.
 
     One heap of 100,000 events is slow because each comparison waits for memory. Here events wait unsorted in buckets of
@@ -265,15 +255,15 @@ class EventQueue:
 
     def __init__(self, bucket_seconds: float):
         self._width = bucket_seconds
-        self._now: list[Event] = []  # a heap: the bucket at hand
+        self._now: list[E] = []  # a heap: the bucket at hand
         self._number = -1  # of that bucket
-        self._later: dict[int, list[Event]] = {}
+        self._later: dict[int, list[E]] = {}
         self._numbers: list[int] = []  # a heap of the later buckets' numbers
 
     def __bool__(self) -> bool:
         return bool(self._now or self._numbers)
 
-    def push(self, event: Event) -> None:
+    def push(self, event: E) -> None:
         number = int(event[0] / self._width)
         if number <= self._number:
             heapq.heappush(self._now, event)
@@ -285,7 +275,7 @@ class EventQueue:
         else:
             bucket.append(event)
 
-    def pop(self) -> Event:
+    def pop(self) -> E:
         if not self._now:
             self._number = heapq.heappop(self._numbers)
             self._now = self._later.pop(self._number)
@@ -302,7 +292,7 @@ def trace(
     seed: int = 0,
     parameters: int = 0,
 ) -> Schedule:
-    """The schedule of a run alone, without a task: who would report when, with what delay and weight.
+    """The schedule of a run alone, without a task: which worker would report when, with what delay and weight.
 
     Args:
         parameters: the model's size, where the cluster's links have a bandwidth.

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
@@ -56,11 +55,12 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _stoppable(consequence: str) -> Iterator[None]:
-    """Make SIGTERM clean up as Ctrl-C does, and both end in a line that says what has become of the data."""
+    """Make SIGTERM clean up as Ctrl-C does, and both end with a line that says what happened to the data."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt(number)
 
+    # Python can set signal handlers only in the main thread.
     main_thread = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, stop) if main_thread else None
     try:
@@ -77,16 +77,16 @@ def _list(as_json: bool) -> int:
     from orlomo.data import store
     from orlomo.data.catalog import DATASETS
 
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     width = max(map(len, DATASETS))
     for name, dataset in DATASETS.items():
+        row: dict[str, object] = {"name": name, "title": dataset.title, "stored": None}
         try:
             stored = store.find(dataset)
-            row = {"name": name, "title": dataset.title, "stored": stored and stored.to_json()}
-            text = str(stored) if stored else f"{dataset.title}: absent; `orlomo data {name}` gets it"
+            row["stored"] = stored and stored.to_json()
+            text = str(stored) if stored else f"{dataset.title}: not stored; `orlomo data {name}` gets it"
         except ConfigError as error:
-            row = {"name": name, "title": dataset.title, "stored": None, "problem": str(error)}
-            text = str(error)
+            row["problem"] = text = str(error)
         rows.append(row)
         if not as_json:
             print(f"{name:<{width}}  {text}")

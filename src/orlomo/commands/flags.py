@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, nearest, require, unknown_name
-from orlomo.values import Hint, from_text, helps, hints_of
+from orlomo.values import Hint, Table, from_text, helps, hints_of
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a command adds itself."""
@@ -53,6 +53,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message} (see `{self.prog} --help`)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        # argparse only says "unrecognized arguments"; here is the list of flags to compare with.
         options, rest = super().parse_known_args(args, namespace)
         for word in (word.partition("=")[0] for word in rest if word.startswith("--")):
             flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
@@ -61,13 +62,15 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown flag {word!r}" + (f": did you mean {meant!r}?" if meant else ""))
         return options, rest
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        # The only choices that argparse checks for us are the commands.
         if action.choices is not None and value not in action.choices:
             raise unknown_name("command", value, action.choices)
 
 
 def add_settings(command: Parser, skip: Collection[str] = ()) -> None:
     """One flag for each setting of a run, each usual hyperparameter and each option of Ray, and `--set`."""
+    # On the command line both are names; the classes would load torch.
     hints = hints_of(RunConfig, {"Method": str, "Cluster": str})
     for name, text, has_flag in helps(RunConfig):
         if has_flag and name not in skip:
@@ -101,8 +104,9 @@ def add_common(command: Parser) -> None:
     command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+def given(options: argparse.Namespace, names: Iterable[str]) -> Table:
     """The flags among these that were given, by name."""
+    # None means that the flag was left out: a TOML file's value then stays.
     return {name: getattr(options, name) for name in names if getattr(options, name, None) is not None}
 
 
@@ -131,8 +135,8 @@ def _add(command: Parser, name: str, hint: Hint, text: str) -> None:
     command.add_argument("--" + name.replace("_", "-"), dest=name, type=_typed(hint), help=text)
 
 
-def _typed(hint: Hint) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
+def _typed(hint: Hint) -> Callable[[str], object]:
+    def read(text: str) -> object:
         try:
             return from_text(text, hint)
         except ConfigError as error:
@@ -141,7 +145,7 @@ def _typed(hint: Hint) -> Callable[[str], Any]:
     return read
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str) -> Table:
     try:
         table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The command `orlomo`: parse, call, say what went wrong."""
+"""The command `orlomo`: parse, call, print errors."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("orlomo: stopped; there was nothing to save", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output went away
+        # Python flushes stdout once more at exit, and would complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -45,6 +46,7 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"orlomo {orlomo.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    # The order of `orlomo --help`.
     groups: list[Callable[[Commands], None]] = [train.add, workers.add, show.add, data.add, reproduce.add, new.add]
     for add in groups:
         add(commands)

@@ -37,6 +37,7 @@ def write(kind: str, name: str, folder: Path) -> tuple[Path, str]:
     require(good, f"{name!r} is no name for a Python file: use letters, digits and _, as in my_{kind}")
     path = folder / f"{stem}.py"
     own = "".join(part.capitalize() for part in stem.split("_")) if kind == "method" else "task"
+    # The templates are working files: names are replaced in them, nothing is filled in.
     text = (TEMPLATES / f"{kind}.py.txt").read_text("utf-8").replace("MyMethod", own).replace(f"my_{kind}", stem)
     try:
         with path.open("x", encoding="utf-8") as file:  # "x": not over a file that is there

@@ -47,11 +47,14 @@ def call(options: argparse.Namespace) -> int:
     table = table_of(options.name)
     kind = table.get("kind", "grid")
     trains = kind in ("grid", "delays")
+    # Before anything runs, which may take hours.
     _refuse_idle_flags(options, trains)
     try:
+        # Measured before it is trained: training may take hours.
         measured = None if kind == "grid" or options.tune else _measured(options, kind, table)
         trained = _grid(options, table) if trains else None
     except Interrupted as stop:
+        # Finished cells are kept, so the same command continues.
         again = shlex.join(["orlomo", *sys.argv[1:]])
         raise Interrupted(f"{stop}. Continue with: {again}", stop.signal_number) from None
     if options.json and not options.tune:
@@ -73,11 +76,10 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo.config import read
     from orlomo.engines.engine import job_count
-    from orlomo.report.progress import warn
+    from orlomo.report.screen import ProgressDisplay, warn
     from orlomo.reproduce.experiment import experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
-    from orlomo.reproduce.progress import CellProgress
     from orlomo.reproduce.tuning import tune
     from orlomo.tasks.registry import task
 
@@ -86,11 +88,19 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
     jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run per GPU
     folder = _folder(options)
-    shared: dict[str, Any] = {"jobs": jobs, "device": options.device, "warn": warn}
-    with CellProgress(options.quiet) as progress:
+    with ProgressDisplay(options.quiet) as progress:
         if options.tune:
             made = task(chosen.tuning.rows[0].task)
-            path = tune(chosen, methods or chosen.methods, made, folder, progress=progress, **shared)
+            path = tune(
+                chosen,
+                methods or chosen.methods,
+                made,
+                folder,
+                progress=progress,
+                jobs=jobs,
+                device=options.device,
+                warn=warn,
+            )
             if options.json:
                 print(json.dumps(read(path)))
             else:
@@ -101,7 +111,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
         scale = Scale(
             scale_of(options.scale), options.images or table.get("images"), options.seeds, methods, tuple(rows)
         )
-        result = reproduce(chosen, scale, folder, progress=progress, **shared)
+        result = reproduce(chosen, scale, folder, progress=progress, jobs=jobs, device=options.device, warn=warn)
     if not options.json:
         _show(result.text, result.files)
     return result.to_json()

@@ -69,10 +69,10 @@ def _report(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
     from orlomo.report.export import export
-    from orlomo.report.progress import warn
+    from orlomo.report.screen import warn
 
-    place = options.out or options.folder / options.format
-    for path in export(Run(options.folder), options.format, place, warn):
+    folder = options.out or options.folder / options.format
+    for path in export(Run(options.folder), options.format, folder, warn):
         print(path)
     return 0
 
@@ -85,6 +85,7 @@ def _watch(options: argparse.Namespace) -> int:
         server = Watch(follower, options.port)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"cannot listen on port {options.port}: {error}; choose another --port") from None
+    # sys.exit leaves through `with server`, which closes it; the default handler would not.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with server:
         print(f"{server.address} shows {options.folder}; Ctrl-C ends it", flush=True)
@@ -117,6 +118,7 @@ def _trace(options: argparse.Namespace) -> int:
         names = list(COLUMNS)
         for number, values in enumerate(zip(*(events[name].tolist() for name in names), strict=True)):
             writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
+            # A trace may have millions of rows: not all of them are kept in memory.
             if number % 10_000 == 0:
                 writer.flush()
         writer.close()
@@ -149,6 +151,7 @@ def _tasks(options: argparse.Namespace) -> int:
             task = maker(name)()
             size = f"{task.size} samples, batch {task.batch_size}, {task.initial_params(0).numel()} parameters"
         except ConfigError as error:
+            # A data set that is not stored yet: the error says how to get it.
             size = str(error)
         facts[name] = ((maker(name).__doc__ or "").strip().splitlines()[0], size)
     return _list(facts, options.json, "size")

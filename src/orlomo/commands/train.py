@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orlomo import config
 from orlomo.commands.flags import (
@@ -23,10 +23,11 @@ from orlomo.commands.flags import (
 )
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require, unknown_name
-from orlomo.values import from_text, helps, hints_of
+from orlomo.values import Table, from_text, helps, hints_of
 
 if TYPE_CHECKING:
     import orlomo
+    from orlomo.comparing import Comparison
     from orlomo.records.run import Run
 
 OWN = "FILE.py:NAME"
@@ -65,20 +66,22 @@ def add(commands: Commands) -> None:
         add_common(command)
 
 
-def _tables(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+def _tables(options: argparse.Namespace) -> tuple[Table, Table]:
     """The config's table (without the method) with the flags over it, and the method's as the TOML file has it."""
-    table: dict[str, Any] = {"task": options.task}
+    table: Table = {"task": options.task}
     if options.task.endswith(".toml"):
         table = config.read(Path(options.task))
     method = table.pop("method", {})
+    # `method = "orlomo"` is short for a table with only a name.
     method = dict(method) if isinstance(method, dict) else {"name": method}
     return table | given(options, (name for name, _, has_flag in helps(RunConfig) if has_flag)), method
 
 
-def _typed(name: str, texts: dict[str, str]) -> dict[str, Any]:
+def _typed(name: str, texts: dict[str, str]) -> Table:
     """What `--set` gives, as the types of this method's hyperparameters; those that it does not have are left out."""
     from orlomo.methods.registry import method_class
 
+    # A text has no type until the method is known: `--set every=3` may be an int, a float or a str.
     hints = hints_of(method_class(name))
     values = {}
     for key in texts.keys() & hints.keys():
@@ -93,6 +96,7 @@ def _check_known(texts: dict[str, str], names: list[str]) -> None:
     """Every name that `--set` gives must be a hyperparameter of one of these methods."""
     from orlomo.methods.registry import method_class, settings_of
 
+    # dict.fromkeys and not set: the order of the names is shown in the error.
     known = list(dict.fromkeys(key for name in names for key in settings_of(method_class(name))))
     for key in texts:
         if key not in known:
@@ -101,15 +105,15 @@ def _check_known(texts: dict[str, str], names: list[str]) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from orlomo.comparing import settings_for
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import start
 
     table, method = _tables(options)
-    name = options.method or method.get("name", "orlomo")
+    name = str(options.method or method.get("name", "orlomo"))
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)
     _check_known(texts, [name])
-    # Another method than the file's: what it does not have goes, unless a flag asked for it.
+    # Another method than the file's: settings that it does not have are left out, unless a flag gives them.
     kept = method if name == method.get("name") else settings_for(name, method)
     made = config.from_table({**table, "method": {**kept, **flags, **_typed(name, texts), "name": name}}, options.task)
     with TerminalProgress(options.quiet) as progress:
@@ -120,7 +124,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from orlomo.comparing import compare, label, runs_to_do
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
     require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
@@ -161,19 +165,21 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
     for name in names:
         settings = {**settings_for(name, method), **_typed(name, texts)}
         own = {**table, "method": {"name": name, **settings}}
+        # Not an error: one command line serves methods with different hyperparameters.
         left_out = sorted((method.keys() | texts.keys()) - settings.keys())
         if left_out:
             print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
+        # msgd runs on one worker beside methods that run on sixteen.
         limit = method_class(name).max_workers
         if limit is not None:
             own["workers"] = limit
-            if "pace" in own:
-                own["pace"] = own["pace"][:limit]
+            if isinstance(pace := own.get("pace"), (list, tuple)):
+                own["pace"] = pace[:limit]
         configs[name] = [config.from_table({**own, "seed": seed}, options.task) for seed in range(options.seeds)]
     return configs
 
 
-def _print_comparison(result: Any, first: RunConfig, seeds: int) -> None:
+def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     from rich.console import Console
 
     from orlomo.report.summary import terminal_table
@@ -190,9 +196,10 @@ def _print_comparison(result: Any, first: RunConfig, seeds: int) -> None:
 
 def _resume(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import resume
 
+    # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
     if found.finished and found.stopped is None:
         print(f"{options.folder} is finished already", file=sys.stderr)
@@ -210,12 +217,13 @@ def _ray(options: argparse.Namespace) -> orlomo.RayOptions:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from orlomo.report.progress import TerminalProgress, warn
+    from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import replay
 
     with TerminalProgress(options.quiet) as progress:
         result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)
     print(json.dumps(dataclasses.asdict(result)) if options.json else result)
+    # 1 and not 2: the command worked, and the answer is no.
     return 0 if result.agrees else 1
 
 

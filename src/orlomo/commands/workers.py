@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 
 
 def call(options: argparse.Namespace) -> int:
-    """Ask the run, print what it says."""
+    """Send the request to the run and print its answer."""
     from orlomo.engines.live.control import ask
     from orlomo.records.run import Run
 
@@ -36,6 +36,7 @@ def call(options: argparse.Namespace) -> int:
         require(options.number >= 1, f"add at least 1 worker, not {options.number}")
     config = Run(options.folder).config
     require(config.clock == "real", f"{options.folder} is on virtual time: its workers are in the cluster's faults")
+    # Both names: the run reads `count` to add and `worker` to remove.
     request = {"action": options.action, "count": options.number, "worker": options.number}
     answer = ask(options.folder, request)
     if options.json:

@@ -14,7 +14,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,7 @@ class RowFiles:
         def read(part: Part, first: int) -> tuple[str, Rows]:
             name = f"{part.stem}.bin"
             expected = part.rows * dataset.row_bytes
+            # Before reading: a file of another size need not be loaded to be refused.
             found = bundle.size(name)
             if found != expected:
                 raise wrong_size(bundle.where(name), expected, found or 0, part.sha256)
@@ -60,6 +60,7 @@ def checked_parts(
     first = 0
     for part in dataset.parts(split):
         name, rows = read(part, first)
+        # Checked before it is yielded: no row of a damaged part reaches the store.
         check_sha256(np.ascontiguousarray(rows).data, part.sha256, bundle.where(name))
         yield first, rows
         first += part.rows
@@ -112,12 +113,15 @@ def _present(file: IdxFile, bundle: Bundle) -> str | None:
 def _read_idx(file: IdxFile, shape: tuple[int, ...], bundle: Bundle) -> Rows:
     """The array in an idx file, whose header must give this very shape."""
     name = _present(file, bundle) or file.name
+    # The header is made and compared, not parsed: only one is right.
     header = struct.pack(f">HBB{len(shape)}I", 0, UNSIGNED_BYTES, len(shape), *shape)
     expected = len(header) + int(np.prod(shape))
+    # Bytes that do not compress make a gzipped file a little longer than its content.
     content = bundle.read(name, expected + 2**20)
     if name.endswith(".gz"):
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+                # One byte more shows that it is too long, and never unpacks all of a bomb.
                 content = stream.read(expected + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise ConfigError(f"{bundle.where(name)} is damaged: {error} (sha256 {file.sha256} expected)") from None
@@ -157,8 +161,8 @@ class Pickles:
             # Python 3 writes bytes as text in protocol 2, up to twice as long.
             batch = read_batch(bundle.read(part.stem, 2 * part.rows * dataset.row_bytes + PICKLE_SPARE_BYTES), where)
             rows = np.empty((part.rows, dataset.row_bytes), dtype=np.uint8)
-            for place, key in enumerate(self.labels):
-                rows[:, place] = as_labels(batch.get(key), part.rows, dataset.classes, where)
+            for column, key in enumerate(self.labels):
+                rows[:, column] = as_labels(batch.get(key), part.rows, dataset.classes, where)
             data = batch.get("data")
             if not isinstance(data, _Array):
                 raise ConfigError(f"{where} is not a CIFAR batch: it has no array `data`")
@@ -168,7 +172,7 @@ class Pickles:
         return checked_parts(dataset, split, bundle, read)
 
 
-def read_batch(content: bytes, where: str) -> dict[str, Any]:
+def read_batch(content: bytes, where: str) -> dict[str, object]:
     """The dictionary in a pickle, its keys as text; a pickle that names anything but numpy's arrays is an error."""
     try:
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
@@ -188,25 +192,26 @@ class _Forbidden(Exception):
 class _Dtype:
     """Stands for numpy.dtype."""
 
-    def __init__(self, kind: Any = None, *rest: Any):
+    def __init__(self, kind: object = None, *rest: object):
         self.kind = kind
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         """Byte order and the like mean nothing to bytes."""
 
 
 class _Array:
     """Stands for numpy.ndarray."""
 
-    def __init__(self, *arguments: Any):
-        self.state: Any = None
+    def __init__(self, *arguments: object):
+        self.state: object = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
     def as_bytes(self, shape: tuple[int, int], where: str) -> Rows:
         """The array, if it is one of bytes in this shape."""
         match self.state:
+            # The state of numpy's arrays: (version, shape, dtype, whether by columns, bytes).
             case (int(), tuple() as found, _Dtype(kind=b"u1" | "u1"), int() as by_columns, bytes() as content) if (
                 found == shape and len(content) == shape[0] * shape[1]
             ):
@@ -215,7 +220,7 @@ class _Array:
 
 
 class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> Callable[..., object]:
         """The stand-ins, each made for this call so that no pickle can leave anything in them for the next."""
         match module, name:
             case (("numpy.core.multiarray" | "numpy._core.multiarray"), "_reconstruct"):
@@ -224,13 +229,15 @@ class _Unpickler(pickle.Unpickler):
                 return lambda *arguments: _Array()
             case "numpy", "dtype":
                 return lambda *arguments: _Dtype(*arguments)
+            # Python 3 writes bytes in protocol 2 as a call of this function.
             case "_codecs", "encode":
                 return _latin1()
         raise _Forbidden(f"it asks for {f'{module}.{name}'[:80]!r}")
 
 
-def _latin1() -> Any:
+def _latin1() -> Callable[[str, str | bytes], bytes]:
     def encode(text: str, encoding: str | bytes) -> bytes:
+        # No CIFAR batch uses another, and an unexpected one is refused rather than guessed.
         if encoding not in ("latin1", b"latin1"):
             raise _Forbidden("it asks for another encoding than latin1")
         return text.encode("latin1")

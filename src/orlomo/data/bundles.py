@@ -40,7 +40,7 @@ class Folder:
         path = self.path / folder
         return sorted(entry.name for entry in os.scandir(path) if entry.is_file()) if path.is_dir() else []
 
-    def place(self, name: str) -> int:
+    def position(self, name: str) -> int:
         return 0
 
     def where(self, name: str = "") -> str:
@@ -60,6 +60,7 @@ class Archive:
             if zipfile.is_zipfile(path):
                 self._zip = zipfile.ZipFile(path)
             else:
+                # By its first bytes: "r:*" would also try bz2 and lzma, which none of our data sets uses.
                 with path.open("rb") as file:
                     mode: Literal["r:gz", "r:"] = "r:gz" if file.read(2) == GZIP else "r:"
                 self._tar = tarfile.open(path, mode)  # noqa: SIM115 (closed by `close`)
@@ -73,14 +74,16 @@ class Archive:
 
     def _index(self) -> None:
         total = 0
-        for place, (name, size, member) in enumerate(self._list()):
+        for position, (name, size, member) in enumerate(self._list()):
+            # By the sizes that the archive claims; `read` holds each member to its limit again.
             total += size
-            if place > MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
+            if position > MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
                 raise ConfigError(f"{self.path} is refused: it would unpack to more than any of the data sets")
             path = PurePosixPath(name)
+            # Nothing is unpacked by these names, but a name that leads outside, or comes twice, is no honest member.
             if path.is_absolute() or ".." in path.parts or str(path) in self._members:
                 continue
-            self._members[str(path)] = (size, place, member)
+            self._members[str(path)] = (size, position, member)
             folder = "" if str(path.parent) == "." else str(path.parent)
             self.folders.setdefault(folder, []).append(path.name)
 
@@ -91,7 +94,7 @@ class Archive:
             yield from ((info.name, info.size, info) for info in self._tar if info.isreg())
 
     def member(self, name: str) -> tuple[int, int] | None:
-        """A member's size and place; None where there is none."""
+        """A member's size and position; None where there is none."""
         found = self._members.get(name)
         return found and found[:2]
 
@@ -136,7 +139,7 @@ class ArchiveFolder:
     def names(self, folder: str) -> list[str]:
         return sorted(self.archive.folders.get(self._full(folder), []))
 
-    def place(self, name: str) -> int:
+    def position(self, name: str) -> int:
         found = self.archive.member(self._full(name))
         return found[1] if found else 0
 
@@ -160,6 +163,7 @@ def archive_folders(path: Path) -> Iterator[list[ArchiveFolder]]:
 
 
 def _read(file: IO[bytes], limit: int, where: str) -> bytes:
+    # One byte more than allowed shows that there is more, and reads no further.
     content = file.read(limit + 1)
     if len(content) > limit:
         raise ConfigError(f"{where} is refused: it is longer than {limit} bytes")

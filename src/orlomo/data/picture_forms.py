@@ -68,7 +68,9 @@ def _planes(dataset: DataSet, part: Part, bundle: Bundle, name: str) -> Rows:
     size = (height * width, part.rows)
     content = bundle.read(name, 2 * part.rows * dataset.row_bytes + SHEET_SPARE_BYTES)
     try:
+        # Only this format: Pillow would otherwise try every decoder that it has on a file from anywhere.
         with Image.open(io.BytesIO(content), formats=["PNG"]) as sheet:
+            # Opening reads the header alone, so a sheet of another size is refused before its pixels are unpacked.
             if sheet.size != size or sheet.mode != "RGB":
                 raise ValueError(
                     f"{size[0]}x{size[1]} RGB expected, {sheet.size[0]}x{sheet.size[1]} {sheet.mode} found"
@@ -79,6 +81,7 @@ def _planes(dataset: DataSet, part: Part, bundle: Bundle, name: str) -> Rows:
         raise ConfigError(
             f"{bundle.where(name)} is damaged or not the sheet of {part.stem}: {text}{part.proof}"
         ) from None
+    # (image, pixel, channel) -> (image, channel, pixel): CIFAR's layout has one colour plane after another.
     return pixels.transpose(0, 2, 1).reshape(part.rows, channels * height * width)
 
 
@@ -103,10 +106,11 @@ class ClassFolders:
     def blocks(self, dataset: DataSet, split: str, bundle: Bundle) -> Iterator[tuple[int, Rows]]:
         files = _files(dataset, split, bundle)
         # In the archive's own order: going back in a compressed tar means unpacking it from the start.
-        order = sorted(range(len(files)), key=lambda row: bundle.place(files[row][0]))
+        order = sorted(range(len(files)), key=lambda row: bundle.position(files[row][0]))
         start = 0
         while start < len(order):
             end = start + 1
+            # A block is a run of neighbouring rows: one seek and one write in the store.
             while end < min(len(order), start + BLOCK_ROWS) and order[end] == order[end - 1] + 1:
                 end += 1
             rows = np.empty((end - start, dataset.row_bytes), dtype=np.uint8)
@@ -120,6 +124,7 @@ class ClassFolders:
 def _files(dataset: DataSet, split: str, bundle: Bundle) -> list[tuple[str, int]]:
     """The image files of a split in row order, with their classes."""
     classes = {wnid: number for number, wnid in enumerate(sorted(_lines(bundle, CLASSES)))}
+    # Class names become parts of paths: only word characters, so that none leads out of the folder.
     odd = next((wnid for wnid in classes if not re.fullmatch(r"\w+", wnid)), None)
     require(odd is None, f"{bundle.where(CLASSES)} is damaged: {odd!r} is not a wnid")
     require(
@@ -136,6 +141,7 @@ def _files(dataset: DataSet, split: str, bundle: Bundle) -> list[tuple[str, int]
     files = []
     for line in _lines(bundle, ANNOTATIONS):
         name, wnid = (*line.split("\t"), "")[:2]
+        # The same for file names.
         plain = re.fullmatch(r"[\w-]+\.JPEG", name) is not None
         require(plain and wnid in classes, f"{bundle.where(ANNOTATIONS)} is damaged: {line[:60]!r}")
         require(bundle.size(f"val/images/{name}") is not None, f"{bundle.where(f'val/images/{name}')} is missing")
@@ -164,6 +170,7 @@ def _decode(content: bytes, dataset: DataSet, where: str) -> Rows:
         with Image.open(io.BytesIO(content), formats=["JPEG"]) as image:
             if image.size != (width, height):
                 raise ValueError(f"{width}x{height} pixels expected, {image.size[0]}x{image.size[1]} found")
+            # Some of the official files are greyscale.
             return np.asarray(image.convert("RGB")).transpose(2, 0, 1).reshape(-1)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         text = "not an image" if isinstance(error, UnidentifiedImageError) else error

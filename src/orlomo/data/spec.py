@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ Rows = NDArray[np.uint8]
 class Part:
     """A stretch of rows that is one file of the official distribution.
 
-    `sha256` is None where the bytes depend on who decodes the images.
+    `sha256` is None where the bytes depend on the decoder of the images.
     """
 
     stem: str
@@ -35,7 +35,7 @@ class Part:
 
     @property
     def proof(self) -> str:
-        """What to add to a complaint about it."""
+        """What to add to an error message about it."""
         return f" (sha256 of its rows {self.sha256} expected)" if self.sha256 else ""
 
 
@@ -63,22 +63,24 @@ class Bundle(Protocol):
     def names(self, folder: str) -> list[str]:
         """The names of the files directly in this folder, sorted."""
 
-    def place(self, name: str) -> int:
-        """Where the file stands in its archive: files are best read in this order."""
+    def position(self, name: str) -> int:
+        """The file's position in its archive: reading in this order is fastest."""
 
     def where(self, name: str = "") -> str:
-        """What to call the file, or the bundle itself, in a message."""
+        """The name of the file, or of the bundle itself, for messages."""
 
 
 class Form(Protocol):
     """A way in which a data set is distributed."""
 
+    # Cheap, by names and sizes alone: it is asked of every candidate folder, before anything is read.
     def missing(self, dataset: DataSet, bundle: Bundle) -> tuple[list[str], int]:
         """The files that this form needs and the bundle lacks, and how many it needs."""
 
     def counts(self, dataset: DataSet, bundle: Bundle) -> dict[str, int]:
         """The number of images in each split."""
 
+    # In blocks, since a split may not fit into memory; in any order, since archives are read fastest front to back.
     def blocks(self, dataset: DataSet, split: str, bundle: Bundle) -> Iterator[tuple[int, Rows]]:
         """The rows of a split, in any order: the number of the first, and as many as follow it."""
 
@@ -148,11 +150,12 @@ def wrong_size(where: str, expected: int, found: int, checksum: str | None) -> C
     return ConfigError(f"{where} is cut off or not the official file: {expected} bytes{proof} expected, {found} found")
 
 
-def as_labels(values: Any, count: int, classes: int, where: str) -> Rows:
+def as_labels(values: object, count: int, classes: int, where: str) -> Rows:
     """Class numbers as bytes; anything but `count` whole numbers below `classes` is an error."""
     if (
         not isinstance(values, list)
         or len(values) != count
+        # type() and not isinstance: JSON's true would pass for 1.
         or not all(type(value) is int and 0 <= value < classes for value in values)
     ):
         raise ConfigError(f"{where} is damaged: {count} labels from 0 to {classes - 1} expected")

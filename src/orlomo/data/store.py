@@ -1,4 +1,4 @@
-"""What is stored, where, and how it gets there: written aside, put in place whole, verified by checksum."""
+"""Stored data sets: where they are, and how they are written (to temporary files, then renamed) and verified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import SPLITS, Bundle, DataSet, Form, wrong_checksum
@@ -47,7 +46,7 @@ class Stored:
     def path(self, split: str) -> Path:
         return self.folder / f"{split}.bin"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "name": self.dataset.name,
             "folder": str(self.folder),
@@ -75,11 +74,12 @@ def find(dataset: DataSet, root: Path | None = None) -> Stored | None:
     if not any((folder / f"{split}.bin").exists() for split in SPLITS):
         return None
     stored = Stored(dataset, folder, dataset.counts, dataset.classes, {}, "")
+    # Without its manifest an official data set is still known: its sizes and checksums are in the catalog.
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        told = json.loads((folder / MANIFEST).read_text("utf-8"))
-        counts = dataset.counts if dataset.official else {split: int(told[f"{split}_images"]) for split in SPLITS}
-        sha256 = {split: str(told["sha256"][split]) for split in SPLITS}
-        stored = Stored(dataset, folder, counts, int(told["classes"]), sha256, str(told["source"]))
+        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+        counts = dataset.counts if dataset.official else {split: int(manifest[f"{split}_images"]) for split in SPLITS}
+        sha256 = {split: str(manifest["sha256"][split]) for split in SPLITS}
+        stored = Stored(dataset, folder, counts, int(manifest["classes"]), sha256, str(manifest["source"]))
     for split in SPLITS:
         path = stored.path(split)
         expected = stored.counts[split] * dataset.row_bytes
@@ -101,6 +101,7 @@ def verify(stored: Stored, progress: DataProgress) -> None:
         with path.open("rb") as file, progress.bytes(f"verifying {path.name}", path.stat().st_size) as advance:
             for rows, expected in pieces:
                 require(expected is not None, f"{path} cannot be verified: {MANIFEST} beside it is missing or damaged")
+                # One checksum per official file, where there are such; else one for the whole split.
                 digest = hashlib.sha256()
                 left = rows * stored.dataset.row_bytes
                 while left and (block := file.read(min(left, HASH_BYTES))):
@@ -146,14 +147,15 @@ def write(
         with path.open("rb") as file:
             digests[split] = hashlib.file_digest(file, "sha256").hexdigest()
 
+    # Both files are complete before either is renamed; what a crash between the renames leaves, `verify` notices.
     def fill_both(train: Path) -> None:
         fill("train", train)
         write_atomically(folder / "test.bin", lambda test: fill("test", test))
 
     write_atomically(folder / "train.bin", fill_both)
     stored = Stored(dataset, folder, counts, max(labels) + 1, digests, source or bundle.where())
-    told = {name: value for name, value in stored.to_json().items() if name != "folder"}
-    text = json.dumps({**told, "sha256": digests}, indent=1)
+    facts = {name: value for name, value in stored.to_json().items() if name != "folder"}
+    text = json.dumps({**facts, "sha256": digests}, indent=1)
     write_text_atomically(folder / MANIFEST, text)
     return stored
 
@@ -168,6 +170,7 @@ def locked(dataset: DataSet, root: Path) -> Iterator[None]:
         yield
         return
     with lock(folder):
+        # Under the lock: no other process can be writing them.
         remove_temporary_files(folder)
         try:
             yield

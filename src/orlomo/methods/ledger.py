@@ -1,8 +1,8 @@
-"""The server's bookkeeping without its vectors: who holds which parameters, and what weight a report deserves.
+"""The server's bookkeeping without its vectors: which worker holds which parameters, and the weight of each report.
 
 A ledger decides everything about a report that does not depend on gradients: its iteration t, delay, group, eta,
-and who is assigned parameters next. The server asks it before it touches a vector; the simulator asks it alone, and so
-can make a whole schedule before the first gradient is computed.
+and which worker is assigned parameters next. The server asks it before it touches a vector; the simulator asks it
+alone, and so can make a whole schedule before the first gradient is computed.
 
 Symbols of the paper -> fields: t -> `iteration`, ite(t, k) -> `index`, tau_t -> `delay`, ceil(ite/K) -> `group`,
 ceil(t/K) - ceil(ite/K) -> `behind`, eta_t -> `eta`, gamma -> `learning_rate`, K -> the number of present workers.
@@ -11,9 +11,12 @@ ceil(t/K) - ceil(ite/K) -> `behind`, eta_t -> `eta`, gamma -> `learning_rate`, K
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from orlomo.errors import ConfigError, ReportRefused
+
+StateDict: TypeAlias = dict[str, Any]
+"""What evolves, by name, as in torch. A ledger of a user's own may add anything that JSON can hold."""
 
 
 class Rules(Protocol):
@@ -41,7 +44,7 @@ class Assigned(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """How one report is folded in at iteration t: what a method's `fold` is told about it.
+    """How one report is folded in at iteration t: what a method's `fold` is called with.
 
     >>> import orlomo, torch
     >>> server = orlomo.ALSGD(local_steps=1).server(torch.zeros(2), workers=4)
@@ -65,7 +68,7 @@ class Fold(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a ledger answers: the fold, the number of reports in a barrier that closed (0: none), who works next."""
+    """A ledger's answer: the fold, the number of reports in a barrier that closed (0: none), the next assignments."""
 
     fold: Fold | None
     closed: int
@@ -94,11 +97,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def join(self, worker: int) -> Step:
-        """A worker comes, or comes back."""
+        """A worker joins, or joins again after it left."""
 
     @abstractmethod
     def leave(self, worker: int) -> Step:
-        """A worker goes; the round it holds will not be reported."""
+        """A worker leaves; the round it holds will not be reported."""
 
     @property
     @abstractmethod
@@ -111,12 +114,12 @@ class Ledger(ABC):
         """Whether everything received is in the parameters (no barrier is half full)."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Everything that evolves, as plain JSON values."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continue from a saved state."""
 
     def steps_for(self, worker: int) -> int:
         """Local steps in the round that this worker is assigned next."""
@@ -131,6 +134,7 @@ class Ledger(ABC):
         held = self.outstanding.get(worker)
         if held is not None and held.index == index and (round is None or round == held.round):
             return
+        # A report that was sent twice: after a lost answer a worker cannot know whether the first one arrived.
         if index <= self.folded.get(worker, -1):
             raise ReportRefused("folded", f"the report of worker {worker} with index {index} is already folded in")
         owed = "holds no parameters" if held is None else f"holds index {held.index}, round {held.round}"
@@ -138,7 +142,7 @@ class Ledger(ABC):
 
     def _admit(self, worker: int, is_present: bool) -> None:
         if is_present:
-            raise ConfigError(f"worker {worker} cannot join: it is there already")
+            raise ConfigError(f"worker {worker} cannot join: it is already present")
         if self.rules.max_workers is not None and self.present >= self.rules.max_workers:
             raise ConfigError(f"worker {worker} cannot join: this method runs on {self.rules.max_workers} worker")
 
@@ -147,7 +151,7 @@ class Ledger(ABC):
         held = self.outstanding.pop(worker)
         self.earlier[worker] = (held.round + 1, held.first_step + held.local_steps)
 
-    def _shared_state(self) -> dict[str, Any]:
+    def _shared_state(self) -> StateDict:
         return {
             "iteration": self.iteration,
             "samples": self.samples,
@@ -156,7 +160,7 @@ class Ledger(ABC):
             "folded": list(self.folded.items()),
         }
 
-    def _load_shared_state(self, state: dict[str, Any]) -> None:
+    def _load_shared_state(self, state: StateDict) -> None:
         self.iteration, self.samples = state["iteration"], state["samples"]
         self.outstanding = {row[0]: Assigned(*row) for row in state["outstanding"]}
         self.earlier = {worker: (rounds, steps) for worker, rounds, steps in state["earlier"]}
@@ -166,14 +170,14 @@ class Ledger(ABC):
 class AsynchronousLedger(Ledger):
     """Each report is folded at once and its worker answered at once.
 
-    Every vector handed out is labelled with a group; a group closes when as many vectors as there are present workers
-    have been handed out. While K is constant the label of w_t is ceil(t/K), as in Algorithms 2 and 3.
+    Every assigned vector is labelled with a group; a group closes when as many vectors have been assigned as there are
+    present workers. While K is constant the label of w_t is ceil(t/K), as in Algorithms 2 and 3.
     """
 
     def __init__(self, rules: Rules, epoch_samples: int = 1):
         super().__init__(rules, epoch_samples)
-        self.group = 0  # of the newest vector handed out
-        self.handed_out = 0  # vectors of that group
+        self.group = 0  # of the newest assigned vector
+        self.assigned_in_group = 0  # vectors of that group so far
         self.group_folded = 0  # the group up to which the momentum has been decayed
 
     def start(self, workers: int) -> Step:
@@ -183,6 +187,7 @@ class AsynchronousLedger(Ledger):
         held = self.outstanding[worker]
         t = self.iteration
         delay = t - held.index
+        # Groups that opened since the momentum was last decayed: lines 6-10 of Algorithm 2 are due once for each.
         boundary = self.group - self.group_folded
         behind = self.group - held.group
         present, steps = len(self.outstanding), held.local_steps
@@ -203,7 +208,7 @@ class AsynchronousLedger(Ledger):
 
     def leave(self, worker: int) -> Step:
         if worker not in self.outstanding:
-            raise ConfigError(f"worker {worker} cannot leave: it is not there")
+            raise ConfigError(f"worker {worker} cannot leave: it is not present")
         self._set_down(worker)
         return Step(None, 0, [])
 
@@ -223,22 +228,23 @@ class AsynchronousLedger(Ledger):
         return self._assign(worker, rounds, steps)
 
     def _assign(self, worker: int, round: int, first_step: int) -> Assigned:
-        if self.handed_out >= len(self.outstanding):
+        # As many vectors as present workers: with K constant the group of w_t is ceil(t/K).
+        if self.assigned_in_group >= len(self.outstanding):
             self.group += 1
-            self.handed_out = 0
-        self.handed_out += 1
-        rate, steps = self.rules.rate(self.samples, self.epoch_samples), self.steps_for(worker)
+            self.assigned_in_group = 0
+        self.assigned_in_group += 1
+        rate, steps = self.learning_rate(), self.steps_for(worker)
         assigned = Assigned(worker, self.iteration, round, self.group, rate, steps, first_step)
         self.outstanding[worker] = assigned
         return assigned
 
-    def state_dict(self) -> dict[str, Any]:
-        groups = {"group": self.group, "handed_out": self.handed_out, "group_folded": self.group_folded}
+    def state_dict(self) -> StateDict:
+        groups = {"group": self.group, "assigned_in_group": self.assigned_in_group, "group_folded": self.group_folded}
         return self._shared_state() | groups
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._load_shared_state(state)
-        self.group, self.handed_out = state["group"], state["handed_out"]
+        self.group, self.assigned_in_group = state["group"], state["assigned_in_group"]
         self.group_folded = state["group_folded"]
 
 
@@ -277,7 +283,7 @@ class BarrierLedger(Ledger):
 
     def leave(self, worker: int) -> Step:
         if worker not in self.waiting and worker not in self.outstanding:
-            raise ConfigError(f"worker {worker} cannot leave: it is not there")
+            raise ConfigError(f"worker {worker} cannot leave: it is not present")
         self.waiting.discard(worker)
         if worker in self.outstanding:
             self._set_down(worker)
@@ -297,15 +303,16 @@ class BarrierLedger(Ledger):
         closed, self.received = self.received, 0
         self.iteration += closed > 0
         rate, t = self.learning_rate(), self.iteration
+        # Sorted, so that the order of assignments does not depend on the order of arrivals.
         for worker in sorted(self.waiting):
             rounds, steps = self.earlier.pop(worker, (0, 0))
             self.outstanding[worker] = Assigned(worker, t, rounds, t, rate, self.steps_for(worker), steps)
         self.waiting.clear()
         return Step(fold, closed, list(self.outstanding.values()))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return self._shared_state() | {"received": self.received, "waiting": sorted(self.waiting)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._load_shared_state(state)
         self.received, self.waiting = state["received"], set(state["waiting"])

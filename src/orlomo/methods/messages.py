@@ -53,7 +53,7 @@ class Assignment:
         return self.round * self.local_steps if self.first_step is None else self.first_step
 
     def to(self, device: torch.device | str) -> Assignment:
-        """The same with its vectors there."""
+        """The same with its vectors on this device."""
         return self.with_vectors({name: v.to(device, non_blocking=True) for name, v in self.vectors.items()})
 
     def with_vectors(self, vectors: Vectors) -> Assignment:
@@ -110,19 +110,16 @@ class Report:
         return self.vectors.get("delta_momentum")
 
     def to(self, device: torch.device | str) -> Report:
-        """The same with its vectors there."""
+        """The same with its vectors on this device."""
         buffers = None if self.buffers is None else self.buffers.to(device)
-        return self._with({name: vector.to(device) for name, vector in self.vectors.items()}, buffers)
-
-    def with_vectors(self, vectors: Vectors, buffers: Tensor | None = None) -> Report:
-        """The same with these vectors and buffers."""
-        return self._with(vectors, buffers)
+        return self.with_vectors({name: vector.to(device) for name, vector in self.vectors.items()}, buffers)
 
     def without_vectors(self) -> Report:
         """The same without its vectors and buffers."""
-        return self._with({}, None)
+        return self.with_vectors({})
 
-    def _with(self, vectors: Vectors, buffers: Tensor | None) -> Report:
+    def with_vectors(self, vectors: Vectors, buffers: Tensor | None = None) -> Report:
+        """The same with these vectors and buffers."""
         return Report(
             self.worker,
             self.index,
@@ -152,7 +149,7 @@ class WorkerState:
     numbers: dict[str, float] = field(default_factory=dict)
 
     def copy(self) -> WorkerState:
-        """One of its own."""
+        """A copy that shares no memory with this one."""
         return WorkerState({name: vector.clone() for name, vector in self.vectors.items()}, dict(self.numbers))
 
     def copy_from(self, other: WorkerState) -> None:
@@ -162,5 +159,5 @@ class WorkerState:
         self.numbers = dict(other.numbers)
 
     def to(self, device: torch.device | str) -> WorkerState:
-        """The same with its vectors there."""
+        """The same with its vectors on this device."""
         return WorkerState({name: vector.to(device) for name, vector in self.vectors.items()}, dict(self.numbers))

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,12 +23,12 @@ from orlomo.methods.state import Layout, ServerState
 from orlomo.methods.worker import WorkerRule
 
 RESERVED = ("ledger", "numbers")
-"""Names that a server's `state_dict` has for itself."""
+"""Keys of a server's `state_dict` that are not vectors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """What every method has. Derive from it, or from a method that comes near, to make one of your own.
+    """Base class of all methods. Derive from it, or from a similar method, to write your own.
 
     A class declares what it keeps and sends; all vectors are of the model's size, and all begin at zero except the
     server's `params`, which are the model's initial parameters:
@@ -38,8 +38,8 @@ class Method(ABC):
     - `assignment_vectors`: sent to a worker with each round: a tuple of the server's names, or a table from the name
       sent to the server's name; `params` is among the names sent.
     - `report_vectors`: sent back.
-    - `worker_vectors`, `worker_numbers`: kept by a worker between its rounds, as an inner optimizer's state. A worker
-      that is lost takes them along: its successor begins at zero.
+    - `worker_vectors`, `worker_numbers`: kept by a worker between its rounds, as an inner optimizer's state. They
+      are lost with the worker: the one that replaces it begins at zero.
 
     Args:
         learning_rate: gamma, the local learning rate before the schedule's factor.
@@ -83,7 +83,7 @@ class Method(ABC):
     schedule: str = "constant"
     warmup_epochs: float = 0.0
 
-    def __init_subclass__(cls, **more: Any) -> None:
+    def __init_subclass__(cls, **more: object) -> None:
         super().__init_subclass__(**more)
         if "name" not in vars(cls):  # never the parent's: that is another method
             cls.name = cls.__name__
@@ -91,6 +91,7 @@ class Method(ABC):
             cls.one_pass = False
 
     def __post_init__(self) -> None:
+        # Without the decorator an annotated field would not be a setting, and its default be used silently.
         own = [
             name for name, kind in vars(type(self)).get("__annotations__", {}).items() if "ClassVar" not in str(kind)
         ]
@@ -130,7 +131,7 @@ class Method(ABC):
 
     @property
     def keeps_worker_state(self) -> bool:
-        """Whether a worker's rounds depend on those before."""
+        """Whether a worker's round depends on its earlier rounds."""
         return bool(self.worker_vectors or self.worker_numbers)
 
     @property
@@ -139,13 +140,13 @@ class Method(ABC):
         return self.schedule != "constant" or self.warmup_epochs > 0
 
     def rate(self, samples: int, epoch_samples: int) -> float:
-        """gamma after so many samples."""
+        """gamma after this many samples."""
         if not self.varies:
             return self.learning_rate
         return self.learning_rate * rates.schedule(self.schedule, self.warmup_epochs)(samples / epoch_samples)
 
     def eta(self, delay: int, workers: int) -> float:
-        """The global rate: the server's weight for a report that comes so late. 1/K, unless a method says otherwise."""
+        """The global rate: the server's weight for a report with this delay. 1/K, unless a method defines another."""
         return 1.0 / workers
 
     def drops(self, fold: Fold) -> bool:

@@ -1,7 +1,7 @@
 """Learning rates: eta, the server's weight for a late report, and the schedule of gamma, the local learning rate.
 
 Both are given as short strings (`delay-adaptive`, `step:80,120`), so that a config file, a command line and a
-Python call say the same thing in the same words.
+Python call use the same notation.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _shape(spec: str) -> Callable[[float], float]:
 
 
 def check_momentum(momentum: float) -> None:
-    """An error where a momentum coefficient is none."""
+    """Raise a `ConfigError` unless this is a momentum coefficient."""
     require(0 <= momentum < 1, f"momentum must be at least 0 and below 1, not {momentum}")
 
 

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orlomo.errors import ConfigError, unknown_name
-from orlomo.loading import absolute, is_place, load_attribute
+from orlomo.loading import absolute, is_import_path, load_attribute
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """Where a method's class is (`module:class` below `methods.papers`), what it does, and whose it is."""
 
-    place: str
+    import_path: str
     summary: str
     paper: str
 
@@ -82,33 +82,34 @@ METHODS = {
 CUSTOM = "custom"
 """The name, in a run's config, of a method that only Python has."""
 
-_places: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+_import_paths: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 """Where classes that are not built in were loaded from."""
 
 
 def method_class(name: str) -> type[Method]:
     """The class of a method: built in, or a user's own by `FILE.py:NAME` or `package.module:NAME`."""
-    if is_place(name):
+    if is_import_path(name):
         return _own(name)
     if name == CUSTOM:
         raise ConfigError("this is a method that only Python has: give it to orlomo.train, or name it as FILE.py:NAME")
     if name not in METHODS:
         raise unknown_name("method", name, [*METHODS, "FILE.py:NAME"])
-    module, _, attribute = METHODS[name].place.partition(":")
+    module, _, attribute = METHODS[name].import_path.partition(":")
     found: type[Method] = getattr(importlib.import_module(f"orlomo.methods.papers.{module}"), attribute)
     return found
 
 
-def _own(place: str) -> type[Method]:
+def _own(import_path: str) -> type[Method]:
     from orlomo.methods.method import Method
 
-    found = load_attribute(place, "method")
+    found = load_attribute(import_path, "method")
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ConfigError(f"{place} is not a class that derives from orlomo.Method")
+        raise ConfigError(f"{import_path} is not a class that derives from orlomo.Method")
+    # Here and not when it is made, which would raise a TypeError without the file's name.
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
-        raise ConfigError(f"{place} cannot be used: it does not define {missing}")
-    _places[found] = absolute(place)
+        raise ConfigError(f"{import_path} cannot be used: it does not define {missing}")
+    _import_paths[found] = absolute(import_path)
     return found
 
 
@@ -132,7 +133,7 @@ def settings_of(kind: type[Method]) -> list[str]:
 
 
 def origin(method: Method) -> str:
-    """What names this method's class: a built-in's name, a place, or `custom` for one that only Python has.
+    """What names this method's class: a built-in's name, an import path, or `custom` for one that only Python has.
 
     >>> import orlomo
     >>> origin(orlomo.OrLoMo())
@@ -140,6 +141,6 @@ def origin(method: Method) -> str:
     """
     kind = type(method)
     for name, entry in METHODS.items():
-        if f"{kind.__module__}:{kind.__qualname__}" == f"orlomo.methods.papers.{entry.place}":
+        if f"{kind.__module__}:{kind.__qualname__}" == f"orlomo.methods.papers.{entry.import_path}":
             return name
-    return _places.get(kind, CUSTOM)
+    return _import_paths.get(kind, CUSTOM)

@@ -1,15 +1,15 @@
-"""The server: a ledger (who, when, with what weight) and the method's arithmetic on a few flat vectors."""
+"""The server: a ledger (which report, when, with what weight) and the method's arithmetic on a few flat vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from orlomo.errors import ConfigError, ReportRefused
-from orlomo.methods.ledger import Assigned, Fold, Ledger, Step
+from orlomo.methods.ledger import Assigned, Fold, Ledger, StateDict, Step
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.state import ServerState, all_finite, plain_numbers
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Destination = Callable[[int], Mapping[str, Tensor] | None]
 """worker -> where to write the vectors of its assignments, by name.
 
-None: nowhere; the assignment then has the server's own vectors, which whoever sends it copies before the next report.
+None: nowhere; the assignment then has the server's own vectors, which the engine copies before the next report.
 """
 
 
@@ -67,29 +67,30 @@ class Server:
         return self._carry_out(self.ledger.start(self.workers_at_start), None)
 
     def receive(self, report: Report, seconds: float = 0.0) -> list[Assignment]:
-        """Fold one report in and say who works on what next; a bad report is refused and changes nothing.
+        """Fold one report in and return the next assignments; a bad report is refused and changes nothing.
 
         `seconds`: how long the worker took, for methods that go by it.
         """
+        # All checks come before the ledger changes: a refused report leaves the state as it was.
         self.ledger.check(report.worker, report.index, report.round)
         report = self._checked(report)
         return self._carry_out(self.ledger.receive(report.worker, report.samples, seconds), report)
 
     def join(self, worker: int) -> list[Assignment]:
-        """A worker comes, or comes back after it left."""
+        """A worker joins, or joins again after it left."""
         return self._carry_out(self.ledger.join(worker), None)
 
     def leave(self, worker: int) -> list[Assignment]:
-        """A worker goes: what it holds will not be reported. May let a barrier close."""
+        """A worker leaves: its round will not be reported. This may close a barrier."""
         return self._carry_out(self.ledger.leave(worker), None)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """All that evolves: tensors (live, not copies), and plain tables `numbers` and `ledger`."""
         numbers = plain_numbers(self.method.name, self.state.numbers, self.method.server_numbers)
         return {**self.state.vectors, "numbers": numbers, "ledger": self.ledger.state_dict()}
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue from a `state_dict` of the same method and size."""
         own = self.state.vectors
         for name, vector in own.items():
@@ -125,6 +126,7 @@ class Server:
             wanted: dict[str, list[Tensor]] = {}
             for name, source in self._sent.items():
                 wanted.setdefault(source, []).append(target[name])
+            # `fold` then copies each chunk to the worker's memory while it is in cache: one pass instead of two.
             self.state.answer_into(wanted)
         self.method.fold(self.state, fold, report)
         return self.state.answered()
@@ -150,23 +152,26 @@ class Server:
 
     def _checked(self, report: Report) -> Report:
         """The report, its vectors in the declared order; one that cannot be folded in is refused."""
-        who, declared = f"worker {report.worker}", self.method.report_vectors
+        sender, declared = f"worker {report.worker}", self.method.report_vectors
         for name in declared:
             if name not in report.vectors:
-                raise ReportRefused("length", f"the report of {who} has no {name}")
+                raise ReportRefused("length", f"the report of {sender} has no {name}")
         for name in report.vectors:
             if name not in declared:
-                raise ReportRefused("length", f"the report of {who} has {name}, which report_vectors does not declare")
+                raise ReportRefused(
+                    "length", f"the report of {sender} has {name}, which report_vectors does not declare"
+                )
         for name, vector in report.vectors.items():
+            # Shape, dtype and device at once: a silent conversion would change the bits.
             found, wanted = (f"{tuple(v.shape)} {v.dtype} on {v.device}" for v in (vector, self.params))
             if found != wanted:
-                raise ReportRefused("length", f"{name} of {who} is {found}, not {wanted}")
+                raise ReportRefused("length", f"{name} of {sender} is {found}, not {wanted}")
         for name, vector in report.vectors.items():
             if not (all_finite(vector) if report.finite is None else report.finite):
-                raise ReportRefused("finite", f"{name} of {who}, index {report.index} is not finite")
+                raise ReportRefused("finite", f"{name} of {sender}, index {report.index} is not finite")
         if report.samples <= 0 and self.method.varies:
             raise ReportRefused(
                 "samples",
-                f"the report of {who} counts no samples, by which the learning rate changes: finish(samples=...)",
+                f"the report of {sender} counts no samples, by which the learning rate changes: finish(samples=...)",
             )
         return report.with_vectors({name: report.vectors[name] for name in declared}, report.buffers)

@@ -47,6 +47,7 @@ class ServerState:
         are one piece. A report's vectors come in the order in which the method declares them.
         """
         vectors = [self._vector(name) for name in names] + ([] if report is None else list(report.vectors.values()))
+        # On an accelerator each operation is a kernel launch: whole vectors are fastest there.
         size = CHUNK if self.params.device.type == "cpu" else max(1, self.params.numel())
         pieces = zip(*(torch.split(vector, size) for vector in vectors), strict=True)
         # Where the answer to a report is wanted, it gets each piece as soon as that is done, in the same pass.
@@ -54,13 +55,14 @@ class ServerState:
         if not copied:
             yield from pieces
             return
-        targets = [(place, [torch.split(target, size) for target in wanted]) for place, _, wanted in copied]
+        targets = [(position, [torch.split(target, size) for target in wanted]) for position, _, wanted in copied]
         for number, parts in enumerate(pieces):
             yield parts
-            for place, wanted in targets:
+            for position, wanted in targets:
                 for target in wanted:
-                    target[number].copy_(parts[place])
+                    target[number].copy_(parts[position])
         for _, name, _ in copied:
+            # torch counts in-place changes: a later change makes the copy stale, and `answered` leaves it out.
             self._answered[name] = self.vectors[name]._version
 
     def _vector(self, name: str) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,27 +10,27 @@ from typing import Any
 from torch import Tensor
 
 from orlomo.errors import ConfigError, unknown_name
-from orlomo.loading import is_place
+from orlomo.loading import is_import_path
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM, METHODS, method_class, origin, settings_of
 from orlomo.methods.state import ServerState
 from orlomo.methods.worker import WorkerRule
-from orlomo.values import convert, plain
+from orlomo.values import Table, convert, plain
 
 FACTS = ("name", "class", "synchronous")
-"""Keys of a method's table that are no hyperparameters."""
+"""Keys of a method's table that are not hyperparameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded(Method):
     """The method of a run whose code is not loaded: it can be shown, not run."""
 
-    table: Mapping[str, Any] = field(default_factory=dict)
+    table: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Nothing is checked: it was when the run began."""
+        """Nothing is checked: that was done when the run started."""
 
     def worker(self, params: Tensor) -> WorkerRule:
         raise ConfigError(f"{self.name} is only recorded here: its code is not loaded")
@@ -40,7 +39,7 @@ class Recorded(Method):
         raise ConfigError(f"{self.name} is only recorded here: its code is not loaded")
 
 
-def to_table(method: Method) -> dict[str, Any]:
+def to_table(method: Method) -> Table:
     """Where a method comes from and its hyperparameters; None is left out.
 
     Of one that is not built in also its own name and kind, so that a run can be shown without running its code.
@@ -51,21 +50,21 @@ def to_table(method: Method) -> dict[str, Any]:
     """
     if isinstance(method, Recorded):
         return dict(method.table)
-    table: dict[str, Any] = {"name": origin(method)}
+    table: Table = {"name": origin(method)}
     if table["name"] not in METHODS:
         table |= {"class": method.name, "synchronous": method.synchronous}
     values = {name: getattr(method, name) for name in settings_of(type(method))}
     return table | {name: plain(value) for name, value in values.items() if value is not None}
 
 
-def from_table(table: dict[str, Any], where: str, given: Method | None = None, code: bool = True) -> Method:
+def from_table(table: Table, where: str, given: Method | None = None, code: bool = True) -> Method:
     """The method of such a table; or `given`, where it is the same: one that only Python has cannot be made again.
 
     Without `code`, no code is run that is not built in: what is a user's own is `Recorded`.
     """
     settings = dict(table)
-    name = settings.pop("name", "orlomo")
-    own = name == CUSTOM or is_place(str(name))
+    name = str(settings.pop("name", "orlomo"))
+    own = name == CUSTOM or is_import_path(name)
     if given is not None:
         return _checked(table, given, where)
     if own and not code:
@@ -79,13 +78,15 @@ def from_table(table: dict[str, Any], where: str, given: Method | None = None, c
     for key in settings:
         if key not in known:
             raise unknown_name(f"setting of {kind.name}", key, known)
-    made: Method = kind(
-        **{key: convert(value, hints[key], f"{where}, method {key}") for key, value in settings.items()}
-    )
+    # Which types a class takes is known only here, when it runs: `convert` has checked them.
+    values: dict[str, Any] = {
+        key: convert(value, hints[key], f"{where}, method {key}") for key, value in settings.items()
+    }
+    made: Method = kind(**values)
     return made
 
 
-def _checked(table: dict[str, Any], given: Method, where: str) -> Method:
+def _checked(table: Table, given: Method, where: str) -> Method:
     found = to_table(given)
     for name in {**table, **found}:
         if table.get(name) != found.get(name):
@@ -93,8 +94,3 @@ def _checked(table: dict[str, Any], given: Method, where: str) -> Method:
                 f"{where} has {name} = {table.get(name)!r}, the method given has {found.get(name)!r}: give the same one"
             )
     return given
-
-
-def same(one: Method, other: Method) -> bool:
-    """Whether two methods are of one class and have equal hyperparameters."""
-    return type(one) is type(other) and dataclasses.astuple(one) == dataclasses.astuple(other)

@@ -21,7 +21,7 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 class WorkerRule(ABC):
     """The local steps of a method, on a flat parameter vector that they change in place.
 
-    Whoever drives the rule may set two attributes before `start`:
+    The engine or loop that drives the rule may set two attributes before `start`:
 
     - `state` holds the method's `worker_vectors` and `worker_numbers`. The rule reads and changes them as it likes;
       after `finish` they are what the worker's next round begins with.

@@ -1,1 +1,1 @@
-"""What people look at: tables, plots, progress."""
+"""What is shown of runs: tables, charts, pages, progress."""

@@ -8,23 +8,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.report.timeline import STATES
-from orlomo.report.view import View, numbers, thin
+from orlomo.report.view import View, ViewTable, numbers, thin
 
 KINDS = ("lines", "dots", "bars", "timeline")
-"""How a chart is drawn. `lines`: a curve per run and data set, all runs together; the others show one run."""
+"""How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""
 
 NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
-"""What a chart can need, and what is said where there is none of it."""
+"""What a chart can need, and the text that is shown where there is none of it."""
 
 GROUPS_SHOWN = 12
 DOTS_SHOWN = 1000
-"""Of these groups, at first, at most so many reports."""
+"""The part of the groups that is shown at first: the newest groups, and at most so many of their reports."""
 
 BINS = 60
 
@@ -32,12 +32,33 @@ Drawn = dict[str, Any]
 """A chart's columns by name, ready for JSON. Of `lines`: such columns by the curve's label."""
 
 
+class Spec(TypedDict):
+    """A chart's declaration, ready for JSON."""
+
+    name: str
+    title: str
+    kind: str
+    x: str
+    y: str
+    note: str
+    x_label: str
+    y_label: str
+    colour: str
+    log: bool
+
+
+class RunView(ViewTable):
+    """A run's view with its charts, ready for JSON: by the chart's name its columns, or why there are none."""
+
+    charts: dict[str, Drawn | str]
+
+
 @dataclass(frozen=True)
 class Chart:
     """One chart.
 
     Args:
-        name: of its files and its place on the page.
+        name: of its files and of its element on the page.
         title: above it.
         kind: one of `KINDS`.
         x, y: the columns that are drawn.
@@ -46,7 +67,7 @@ class Chart:
         note: a line of explanation.
         x_label: default: the run's clock. `y_label`: default: the column.
         colour: the column that colours the dots.
-        log: logarithmic where all values are above zero. Else dots are drawn from zero.
+        log: logarithmic where all values are above zero. Without it, dots are drawn from zero.
     """
 
     name: str
@@ -64,19 +85,29 @@ class Chart:
 
     def columns(self, view: View) -> Drawn | str | None:
         """What is drawn of this run, or why nothing is."""
-        there = len(view.reports["delay"]) if self.needs == "reports" else len(view.metrics["reports"])
-        return self.data(view) if there else NEEDS[self.needs]
+        rows = len(view.reports["delay"]) if self.needs == "reports" else len(view.metrics["reports"])
+        return self.data(view) if rows else NEEDS[self.needs]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Spec:
         """The declaration, for the page."""
-        names = ("name", "title", "kind", "x", "y", "note", "x_label", "colour", "log")
-        return {**{name: getattr(self, name) for name in names}, "y_label": self.y_label or self.y}
+        return {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind,
+            "x": self.x,
+            "y": self.y,
+            "note": self.note,
+            "x_label": self.x_label,
+            "y_label": self.y_label or self.y,
+            "colour": self.colour,
+            "log": self.log,
+        }
 
 
-def drawn(views: Sequence[View]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The declarations of all charts of these runs, and for each run what is drawn of it, by the chart's name."""
+def drawn(views: Sequence[View]) -> tuple[list[Spec], list[RunView]]:
+    """The declarations of all charts of these runs, and the runs with what is drawn of them."""
     charts = [*metric_charts(views), *CHARTS]
-    runs = []
+    runs: list[RunView] = []
     for view in views:
         columns = {chart.name: chart.columns(view) for chart in charts}
         runs.append({**view.to_json(), "charts": {name: one for name, one in columns.items() if one is not None}})
@@ -88,7 +119,7 @@ def metric_charts(views: Sequence[View]) -> list[Chart]:
     found: dict[str, Chart] = {}
     for view in views:
         for one in view.measured:
-            # Of a metric on one data set the label says which; of one on several, the legend does.
+            # For a metric on one data set the label names it; for one on several, the legend does.
             alone = sum(other.metric == one.metric for other in view.measured) == 1
             label = one.label if alone else one.title
             chart = Chart(
@@ -98,7 +129,7 @@ def metric_charts(views: Sequence[View]) -> list[Chart]:
                 x="seconds",
                 y="value",
                 needs="evaluations",
-                data=functools.partial(_curves, one.metric),
+                data=functools.partial(_curves, one.metric),  # a lambda would see the last metric of the loop
                 y_label=label + one.unit,
                 log=one.log,
             )
@@ -130,6 +161,7 @@ def _thinned(*names: str) -> Callable[[View], Drawn]:
 
 
 def _loss_until_evaluated(view: View) -> Drawn | None:
+    # Losses of single reports are noisy: from the first evaluation on, the curves of the metrics are shown instead.
     return None if len(view.metrics["reports"]) else _thinned("finish", "iteration", "loss")(view)
 
 
@@ -139,24 +171,25 @@ def _timeline(view: View) -> Drawn:
 
 
 def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
-    """Counts of whole numbers, in at most so many bins of one width."""
+    """Counts of whole numbers, in at most `BINS` bins of one width."""
     if not len(values):
         return {"left": [], "width": [], "count": []}
-    width = max(1, -(-(int(values.max()) + 1) // BINS))
+    width = max(1, -(-(int(values.max()) + 1) // BINS))  # rounded up
     counts = np.bincount(values.astype(np.int64) // width)
     return {"left": (np.arange(len(counts)) * width).tolist(), "width": [width] * len(counts), "count": counts.tolist()}
 
 
 def _groups(view: View) -> Drawn | str:
-    """Into which group each update went, and its weight in the momentum then; or why there is none of that."""
+    """The group that each report was folded into, and its weight in the momentum then; or why there are none."""
     reports = view.reports
     if np.isnan(reports["weight"]).all():
         return f"{view.config.method.name} keeps no momentum that reports are sorted into."
     newest = reports["group"] + reports["behind"]
     recent = np.flatnonzero(newest > newest[-1] - GROUPS_SHOWN)[-DOTS_SHOWN:]
+    # All recent reports are kept: they are what is shown at first, and thinning would leave gaps among them.
     kept = np.union1d(thin(reports["behind"]), recent)
     columns = {name: reports[name] for name in ("iteration", "worker", "group", "behind", "delay", "weight")}
-    # The first look: the newest groups, with those that came late and so belong to older ones.
+    # Shown at first: the newest groups, together with late reports, which belong to older groups.
     shown = {
         name: [int(columns[name][recent].min()), int(columns[name][recent].max())] for name in ("iteration", "group")
     }
@@ -178,7 +211,7 @@ CHARTS = (
     ),
     Chart(
         name="timeline",
-        title="Who did what, when",
+        title="What each worker did, and when",
         kind="timeline",
         x="begin",
         y="worker",
@@ -194,7 +227,7 @@ CHARTS = (
         y="count",
         needs="reports",
         data=lambda view: histogram(view.reports["delay"]),
-        note="How many other reports came in between a worker's parameters and its report.",
+        note="How many other reports were folded in between a worker's parameters and its report.",
         x_label="delay (reports)",
         y_label="reports",
     ),
@@ -206,7 +239,7 @@ CHARTS = (
         y="delay",
         needs="reports",
         data=_thinned("finish", "iteration", "worker", "delay"),
-        note="One dot per report; of crowded stretches the extremes.",
+        note="One dot per report; of crowded stretches only the extremes.",
     ),
     Chart(
         name="eta",
@@ -216,7 +249,7 @@ CHARTS = (
         y="eta",
         needs="reports",
         data=_thinned("finish", "iteration", "delay", "eta"),
-        note="What each report's change was multiplied by: less for those that came late.",
+        note="What each report's change was multiplied by: less for late reports.",
         y_label="η",
     ),
     Chart(
@@ -227,8 +260,8 @@ CHARTS = (
         y="group",
         needs="reports",
         data=_groups,
-        note="Each report goes into the group of the parameters it began from; its weight in the momentum shrinks with "
-        "each group it is behind.",
+        note="Each report is folded into the group of the parameters it began from; its weight in the momentum shrinks "
+        "with each group it is behind.",
         x_label="iteration",
         colour="weight",
     ),

@@ -1,24 +1,37 @@
-"""A run's tables in other formats."""
+"""A run for other tools: its tables as CSV or Parquet, its evaluations and delays for TensorBoard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.files import write_bytes_atomically
 from orlomo.records.run import Run
-from orlomo.records.tables import Columns
+from orlomo.records.tables import METRICS, Columns, Row
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+OWN_SCALARS = ("learning_rate", "epoch")
+"""The columns that every run has which are drawn beside its metrics."""
 
 
-def export(run: Run, kind: str, place: Path, warn: Callable[[str], None] = print) -> list[Path]:
-    """Write the run's events and metrics in this format into a folder; the files. A table that is missing is said."""
+def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = print) -> list[Path]:
+    """Write the run's events and metrics in this format into a folder; returns the files, warns of missing tables."""
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
     require(
-        not (place / "config.toml").exists(), f"{place} is a run, with tables of its own: choose another folder with -o"
+        not (folder / "config.toml").exists(),
+        f"{folder} is a run, with tables of its own: choose another folder with -o",
     )
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Columns] = {}
     for name in ("events", "metrics"):
         try:
@@ -29,21 +42,21 @@ def export(run: Run, kind: str, place: Path, warn: Callable[[str], None] = print
             warn(str(error))
     if not tables:
         raise RunFolderError(f"{run.folder} has no table that could be exported")
-    return FORMATS[kind](run, tables, place)
+    return FORMATS[kind](run, tables, folder)
 
 
-def _csv(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
+def _csv(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
     """The tables as they are, without a last line that was cut off."""
     paths = []
     for name in tables:
         content = (run.folder / f"{name}.csv").read_bytes().rpartition(b"\n")
-        path = place / f"{name}.csv"
+        path = folder / f"{name}.csv"
         write_bytes_atomically(path, content[0] + content[1])
         paths.append(path)
     return paths
 
 
-def _parquet(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
+def _parquet(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -51,25 +64,23 @@ def _parquet(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
         raise ConfigError("Parquet needs pyarrow: pip install 'orlomo[parquet]'") from None
     paths = []
     for name, columns in tables.items():
-        path = place / f"{name}.parquet"
+        path = folder / f"{name}.parquet"
         parquet.write_table(pyarrow.table(columns), path)
         paths.append(path)
     return paths
 
 
-def _tensorboard(run: Run, tables: dict[str, Columns], place: Path) -> list[Path]:
-    from orlomo.report.tensorboard import TensorBoardWriter, scalars_of, writes_in
-
-    there = f"{place} holds TensorBoard's files already, and TensorBoard would show all of them as one run"
-    require(not writes_in(place), f"{there}: choose another folder with -o")
+def _tensorboard(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
+    there = f"{folder} holds TensorBoard's files already, and TensorBoard would show all of them as one run"
+    require(not writes_in(folder), f"{there}: choose another folder with -o")
     missing = {"samples", "reports", *scalars_of(run.schema("metrics"))} - set(tables.get("metrics", {}))
     require(
         not missing, f"{run.folder}/metrics.csv has no {', '.join(sorted(missing))}: TensorBoard has nothing to show"
     )
-    writer = TensorBoardWriter(place)
-    writer.tell(run)
+    writer = TensorBoardWriter(folder)
+    writer.write_run(run)
     writer.close()
-    return [place]
+    return [folder]
 
 
 FORMATS: dict[str, Callable[[Run, dict[str, Columns], Path], list[Path]]] = {
@@ -77,3 +88,92 @@ FORMATS: dict[str, Callable[[Run, dict[str, Columns], Path], list[Path]]] = {
     "parquet": _parquet,
     "tensorboard": _tensorboard,
 }
+
+
+def summary_writer() -> type[SummaryWriter]:
+    """PyTorch's writer of TensorBoard's files."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("TensorBoard is not installed: pip install 'orlomo[tensorboard]'") from None
+    return SummaryWriter
+
+
+class TensorBoardWriter(Callback):
+    """Writes while a run is at work, at every evaluation."""
+
+    watches_only = True
+
+    def __init__(self, folder: Path, warn: Callable[[str], None] = print):
+        self._writer: SummaryWriter | None = summary_writer()(str(folder))  # None: the disk was full
+        self._warn = warn
+        self._waiting: list[tuple[int, float]] = []  # delay and eta of reports, until an evaluation comes
+        self._reports = 0  # those that are written
+
+    def event(self, row: Row) -> None:
+        """A row of the trace."""
+        if row["kind"] == "report":
+            self._waiting.append((int(row["delay"]), float(row["eta"])))
+
+    def started(self, run: RunHandle) -> None:
+        """What a continued run has kept is written first."""
+        if run.kept is not None:
+            self.write_run(run.kept)
+
+    def evaluation(self, row: Row) -> None:
+        """The numbers of an evaluation, and the delays of the reports between the one before and this."""
+        # The simulator computes on while it evaluates: later reports may be waiting, which belong to the next row.
+        count = max(0, int(row["reports"]) - self._reports)
+        self._reports = int(row["reports"])
+        new = self._waiting[:count]
+        del self._waiting[:count]
+        if self._writer is None:
+            return
+        try:
+            self._write(self._writer, row, new)
+        except OSError as error:  # a full disk is no reason to end a run
+            self._warn(f"TensorBoard's files are no longer written: {error}; `orlomo export` makes them afterwards")
+            self._writer = None
+
+    @staticmethod
+    def _write(writer: SummaryWriter, row: Row, new: list[tuple[int, float]]) -> None:
+        step = int(row["samples"])
+        for name in scalars_of(row):
+            if not math.isnan(float(row[name])):
+                writer.add_scalar(f"evaluation/{name}", float(row[name]), step)
+        if new:
+            delays, etas = np.array(new).T
+            writer.add_histogram("delay", delays, step)
+            writer.add_scalar("delay/mean", delays.mean(), step)
+            writer.add_scalar("delay/max", delays.max(), step)
+            writer.add_scalar("eta/mean", etas.mean(), step)
+        writer.flush()
+
+    def write_run(self, run: Run) -> None:
+        """Write what a run has recorded so far."""
+        with contextlib.suppress(RunFolderError, KeyError):  # the evaluations can be shown without the delays
+            events = run.event_columns
+            reports = events["kind"] == "report"
+            self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
+        for row in run.metric_rows:
+            self.evaluation(row)
+
+    def finished(self, run: Run) -> None:
+        """The run is over."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()
+
+
+def scalars_of(row: Iterable[str]) -> list[str]:
+    """The columns of an evaluation that TensorBoard shows."""
+    return [name for name in row if name not in METRICS or name in OWN_SCALARS]
+
+
+def writes_in(folder: Path) -> list[Path]:
+    """TensorBoard's files in this folder."""
+    return sorted(folder.glob("events.out.tfevents*"))

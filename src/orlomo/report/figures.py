@@ -5,13 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
+from orlomo.report.charts import Drawn, RunView, Spec
+
+if TYPE_CHECKING:  # matplotlib is slow to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
     "orlomo": "#D55E00",
@@ -25,26 +30,20 @@ COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
 }
 OTHER = "#7f7f7f"
 STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
-"""In a timeline; computing has the method's own, and absent only the outline."""
+"""In a timeline; computing has the method's own colour, absent is an outline."""
 
 STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
-"""In a timeline: no eye needs colours to tell them apart."""
+"""In a timeline: states can be told apart without their colours."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 GRID = 400
 """Points at which the mean of several runs is drawn."""
 
 FEW = 100
-"""Bars of a row that are drawn apart from one another."""
+"""Up to so many bars in a row have a gap between them."""
 
 LABELLED = 40
-"""Rows of a timeline that have room for a label."""
-
-Spec = dict[str, Any]
-"""A chart's declaration, as `Chart.to_json` gives it."""
-
-RunView = dict[str, Any]
-"""A run's view with its charts (see `charts.drawn`)."""
+"""At most so many rows of a timeline have a label."""
 
 
 def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
@@ -54,40 +53,47 @@ def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list
     for spec in charts:
         if spec["kind"] == "lines":
             for against in ("seconds", "samples"):
-                if has_curves(spec, runs):
-                    figure, axes = new_figure(1, 1, (7, 4.2))
+                if has_columns(spec, runs):
+                    figure, [axes] = new_figure(1, 1, (7, 4.2))
                     draw_lines(axes, spec, runs, against)
                     paths += figure_files(figure, folder / f"{spec['name'].removeprefix('metric-')}-{against}")
     for run in runs:
         (folder / run["name"]).mkdir(parents=True, exist_ok=True)
         for spec in charts:
-            if spec["kind"] != "lines" and isinstance(run["charts"].get(spec["name"]), dict):
+            if spec["kind"] != "lines" and has_columns(spec, [run]):
                 tall = 1.5 + 0.22 * len(run["uses"]) if spec["kind"] == "timeline" else 4.2
-                figure, axes = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
+                figure, [axes] = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
                 DRAWN[spec["kind"]](axes, spec, run)
                 axes.set_title(f"{run['name']}: {run['method']}", fontsize=10, parse_math=False)
                 paths += figure_files(figure, folder / run["name"] / spec["name"])
     return paths
 
 
-def has_curves(spec: Spec, runs: list[RunView]) -> bool:
-    """Whether any of the runs has values of this metric."""
+def has_columns(spec: Spec, runs: list[RunView]) -> bool:
+    """Whether any of the runs has something to draw in this chart."""
     return any(isinstance(run["charts"].get(spec["name"]), dict) for run in runs)
 
 
-def draw_lines(axes: Any, spec: Spec, runs: list[RunView], against: str) -> None:
+def _columns(spec: Spec, run: RunView) -> Drawn:
+    """What the chart draws of a run that has something to draw."""
+    columns = run["charts"][spec["name"]]
+    assert isinstance(columns, dict)
+    return columns
+
+
+def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> None:
     """A metric of runs against `seconds`, `samples` or `epoch`; a legend where there is more than one curve."""
     seen: dict[str, int] = {}
-    drawn = [run for run in runs if isinstance(run["charts"].get(spec["name"]), dict)]
+    drawn = [run for run in runs if has_columns(spec, [run])]
     for run in drawn:
-        curves = run["charts"][spec["name"]]
+        curves = _columns(spec, run)
         for label, curve in curves.items():
             number = seen[run["method"]] = seen.get(run["method"], -1) + 1
             values = np.array(curve["value"], dtype=float)
             style: dict[str, Any] = {"color": colour_of(run["method"]), "linestyle": DASHES[number % len(DASHES)]}
             style |= {"linewidth": 1.6 + number // len(DASHES), "marker": "" if len(values) > 1 else "o"}
             text = label if len(drawn) == 1 else run["name"] + f", {label}" * (len(curves) > 1)
-            text = text.replace("$", r"\$")
+            text = text.replace("$", r"\$")  # no mathematics; and a legend leaves out what begins with "_"
             axes.plot(curve[against], values, label=f" {text}" if text.startswith("_") else text, **style)
     if spec["log"]:
         _logarithmic(axes)
@@ -95,24 +101,24 @@ def draw_lines(axes: Any, spec: Spec, runs: list[RunView], against: str) -> None
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
     axes.set(xlabel=clock if against == "seconds" else against, ylabel=spec["y_label"])
     axes.grid(alpha=0.25)
-    if sum(seen.values()) + len(seen) > 1:
+    if sum(seen.values()) + len(seen) > 1:  # `seen` has each method's last number, counted from 0
         axes.legend(frameon=False)
 
 
-def draw_bars(axes: Any, spec: Spec, run: RunView) -> None:
+def draw_bars(axes: Axes, spec: Spec, run: RunView) -> None:
     """Bars beside one another: from `x`, each `width` whole numbers wide."""
-    bars = {name: np.array(column, dtype=float) for name, column in run["charts"][spec["name"]].items()}
+    bars = {name: np.array(column, dtype=float) for name, column in _columns(spec, run).items()}
     middle = bars[spec["x"]] + (bars["width"] - 1) / 2
     axes.bar(middle, bars[spec["y"]], bars["width"], color=colour_of(run["method"]))
     axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=spec["y_label"])
     axes.grid(alpha=0.25, axis="y")
 
 
-def draw_dots(axes: Any, spec: Spec, run: RunView) -> None:
+def draw_dots(axes: Axes, spec: Spec, run: RunView) -> None:
     """One dot per row, coloured where the chart has a column for that."""
-    columns = run["charts"][spec["name"]]
-    x, y = (np.array(columns[spec[axis]], dtype=float) for axis in ("x", "y"))
-    shown = columns.get("shown", {})  # the first look; what lies beyond it is not in the picture
+    columns = _columns(spec, run)
+    x, y = (np.array(columns[name], dtype=float) for name in (spec["x"], spec["y"]))
+    shown = columns.get("shown", {})  # what the page shows at first, and a picture at all
     kept = np.ones(len(x), dtype=bool)
     if spec["x"] in shown:
         kept = (x >= shown[spec["x"]][0]) & (x <= shown[spec["x"]][1])
@@ -132,9 +138,9 @@ def draw_dots(axes: Any, spec: Spec, run: RunView) -> None:
     axes.grid(alpha=0.25)
 
 
-def draw_timeline(axes: Any, spec: Spec, run: RunView) -> None:
+def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
     """One row per worker, one bar per stretch of time."""
-    columns = run["charts"][spec["name"]]
+    columns = _columns(spec, run)
     bars = {name: np.array(column) for name, column in columns.items()}
     workers, rows = np.unique(bars["worker"], return_inverse=True)
     edge = 0.3 if len(rows) < FEW * len(workers) else 0.0  # between rounds
@@ -142,6 +148,7 @@ def draw_timeline(axes: Any, spec: Spec, run: RunView) -> None:
         own = bars["state"] == code
         if own.any():
             colour = STATE_COLOURS.get(state, colour_of(run["method"]))
+            # Snapped to whole pixels, narrow bars would be too wide and hide others.
             more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge, "snap": False}
             if state in ("lost work", "absent"):
                 hatch = {"lost work": "////", "absent": "xxx"}[state]
@@ -155,15 +162,15 @@ def draw_timeline(axes: Any, spec: Spec, run: RunView) -> None:
     axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
 
 
-DRAWN: dict[str, Callable[[Any, Spec, RunView], None]] = {
+DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
     "bars": draw_bars,
     "dots": draw_dots,
     "timeline": draw_timeline,
 }
 
 
-def _logarithmic(axes: Any) -> None:
-    """Where all that is drawn is above zero."""
+def _logarithmic(axes: Axes) -> None:
+    """Make the y axis logarithmic, where all that is drawn is above zero."""
     drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
     if (drawn[~np.isnan(drawn)] > 0).all():
         axes.set_yscale("log")
@@ -178,7 +185,7 @@ def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> l
     if first is None:
         return []
     one = headline(first.measured, first.metric_columns)
-    figure, axes = new_figure(1, 1, (7, 4.2))
+    figure, [axes] = new_figure(1, 1, (7, 4.2))
     draw_means(axes, runs, one, "seconds")
     if one.log:
         _logarithmic(axes)
@@ -189,7 +196,7 @@ def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> l
     return figure_files(figure, folder / one.metric)
 
 
-def draw_means(axes: Any, runs: dict[str, list[Run]], one: MetricColumn, against: str) -> None:
+def draw_means(axes: Axes, runs: dict[str, list[Run]], one: MetricColumn, against: str) -> None:
     """One curve per method: the mean over its runs and their range, with a dot at the end."""
     for name, group in runs.items():
         if not group:
@@ -204,21 +211,22 @@ def draw_means(axes: Any, runs: dict[str, list[Run]], one: MetricColumn, against
 
 def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The runs' curves on one grid, up to where the shortest ends."""
+    # Beyond a curve's end np.interp repeats its last value, which would look like a result.
     end = min(float(run.metric_columns[against][-1]) for run in group)
     grid = np.linspace(0.0, end, GRID)
     tables = [run.metric_columns for run in group]
     return grid, np.stack([np.interp(grid, table[against], one.scale * table[one.column]) for table in tables])
 
 
-def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Any, Any]:
-    """A figure and its panels."""
-    from matplotlib.figure import Figure  # slow to import; and not pyplot, which is the user's own
+def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """A figure and its panels, row by row."""
+    from matplotlib.figure import Figure  # not pyplot: its state belongs to the user
 
     figure = Figure(figsize=inches, layout="constrained")
-    return figure, figure.subplots(rows, columns)
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def figure_files(figure: Any, path: Path) -> list[Path]:
+def figure_files(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and SVG; `path` is without an ending."""
     paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "svg")]
     for one in paths:
@@ -226,12 +234,13 @@ def figure_files(figure: Any, path: Path) -> list[Path]:
     return paths
 
 
-def save_figure(figure: Any, path: Any, kind: str) -> None:
+def save_figure(figure: Figure, path: Path | IO[str], kind: str) -> None:
     """Write a figure to a file, or to something like one; the same plot gives the same bytes."""
     from matplotlib import rc_context
 
+    # Without a salt the ids in an SVG file are random.
     with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a name in other letters: boxes in its place
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # letters that the font does not have become boxes
         figure.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 

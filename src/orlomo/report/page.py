@@ -1,26 +1,54 @@
-"""One HTML page with all that can be seen of some runs. It needs nothing else: no network, no other file."""
+"""Runs as HTML: a page with all that can be seen of them, and the cell of a notebook that shows one.
+
+Both need nothing else: no network, no other file.
+"""
 
 from __future__ import annotations
 
 import html
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from orlomo import __version__, config
 from orlomo.errors import OrlomoError, RunFolderError, require
 from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
-from orlomo.report.charts import drawn
-from orlomo.report.figures import COLOURS, OTHER, STATE_COLOURS, STATE_HEIGHTS
+from orlomo.report.charts import RunView, Spec, drawn
+from orlomo.report.figures import (
+    COLOURS,
+    DRAWN,
+    OTHER,
+    STATE_COLOURS,
+    STATE_HEIGHTS,
+    draw_lines,
+    has_columns,
+    new_figure,
+    save_figure,
+)
 from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
 
+BESIDE = ("report_loss", "delays")
+"""The charts that a notebook shows beside the metrics."""
 
-def write_report(folders: Sequence[Path], path: Path) -> dict[str, Any]:
-    """Write the page of those of these folders that are runs; what it draws, and notes on what could not be shown."""
+
+class Content(TypedDict):
+    """What the page draws, ready for JSON."""
+
+    title: str
+    notes: list[str]
+    colours: dict[str, object]
+    charts: list[Spec]
+    runs: list[RunView]
+    differences: dict[str, list[str]]
+
+
+def write_report(folders: Sequence[Path], path: Path) -> Content:
+    """Write the page of the folders that are runs; returns what it draws, with notes on what could not be shown."""
     runs, notes = [], []
     for folder in folders:
         try:
@@ -38,37 +66,36 @@ def write_report(folders: Sequence[Path], path: Path) -> dict[str, Any]:
     return content
 
 
-def page_content(runs: Sequence[Run], notes: Sequence[str] = ()) -> dict[str, Any]:
-    """What the page draws, with these notes and what could not be shown."""
+def page_content(runs: Sequence[Run], notes: Sequence[str] = ()) -> Content:
+    """What the page draws, with these notes and those on what could not be shown."""
     notes = list(notes)
     names = _names([run.folder for run in runs])
     charts, views = drawn([view_of(run, name, notes) for run, name in zip(runs, names, strict=True)])
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]
-    colours = {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS}
-    different = differences(tables)
     return {
         "title": title,
         "notes": notes,
-        "colours": colours,
+        "colours": {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS},
         "charts": charts,
         "runs": views,
-        "differences": different,
+        "differences": differences(tables),
     }
 
 
-def page_of(content: dict[str, Any], connect: str = "'none'") -> str:
-    """The page's text; `connect` is what it may ask for while it is open."""
+def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
+    """The page's text. `connect`: the addresses that it may ask for data, as its content security policy says them."""
     parts = {
         "title": html.escape(str(content.get("title", "orlomo"))),
         "version": __version__,
         "connect": connect,
         "style": (WEB / "page.css").read_text("utf-8"),
         "plotly": (WEB / "plotly-basic.min.js").read_text("utf-8"),
-        "data": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),  # nothing in it ends the script
+        "data": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),  # or a name could end the script element
         "script": (WEB / "page.js").read_text("utf-8"),
     }
+    # Not str.format: style and script are full of braces. Nothing that is filled in is searched again.
     before, *rest = (WEB / "page.html").read_text("utf-8").split("{{")
     pieces = [before]
     for piece in rest:
@@ -78,12 +105,12 @@ def page_of(content: dict[str, Any], connect: str = "'none'") -> str:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """As short as tells them apart."""
-    places = [folder.resolve() for folder in folders]
+    """The shortest ends of the paths that differ from one another."""
+    paths = [folder.resolve() for folder in folders]
     for number, folder in enumerate(folders):
-        require(places[number] not in places[:number], f"{_printable(str(folder))} is named more than once")
-    parts = [tuple(map(_printable, place.parts)) for place in places]
-    length = 1
+        require(paths[number] not in paths[:number], f"{_printable(str(folder))} is named more than once")
+    parts = [tuple(map(_printable, path.parts)) for path in paths]
+    length = 1  # ends: the paths differ
     while len({part[-length:] for part in parts}) < len(parts):
         length += 1
     return ["/".join(part[-length:]) for part in parts]
@@ -92,3 +119,34 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _printable(name: str) -> str:
     """A file's name may hold bytes that are no text."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def html_of(run: Run) -> str:
+    """A run in a notebook: a heading, a line of numbers and a few small charts."""
+    notes: list[str] = []
+    view = view_of(run, run.folder.resolve().name, notes)
+    charts, [shown] = drawn([view])
+    several = "s" * (shown["workers"] != 1)
+    title = f"{view.name}: {shown['method']} on {shown['task']}, {shown['workers']} worker{several}, {view.state}"
+    facts = shown["facts"]
+    numbers = [f"{facts['reports']:,} reports"]
+    numbers += [f"{one.label} {one.text(value)}" for one, value in view.last_values() if value == value]
+    if facts["mean_delay"] is not None:
+        numbers.append(f"delay {facts['mean_delay']:.1f}, at most {facts['max_delay']}")
+    lines = [f"<b>{html.escape(title)}</b>", html.escape(", ".join(numbers)), *map(html.escape, notes)]
+    return "<div>" + "<br>".join(lines) + (_charts(charts, shown) if facts["reports"] else "") + "</div>"
+
+
+def _charts(charts: list[Spec], run: RunView) -> str:
+    wanted = [spec for spec in charts if spec["kind"] == "lines" or spec["name"] in BESIDE]
+    wanted = [spec for spec in wanted if has_columns(spec, [run])]
+    figure, panels = new_figure(1, len(wanted), (3.7 * len(wanted), 2.6))
+    for axes, spec in zip(panels, wanted, strict=True):
+        if spec["kind"] == "lines":
+            draw_lines(axes, spec, [run], "seconds")
+        else:
+            DRAWN[spec["kind"]](axes, spec, run)
+    text = io.StringIO()
+    save_figure(figure, text, "svg")
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]  # HTML does not take the XML header

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -16,10 +16,13 @@ from rich.table import Table
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, first_of_each
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 @dataclass(frozen=True)
 class Summary:
-    """The end of a run. NaN where there is nothing to say.
+    """The end of a run; NaN: not known.
 
     `metrics` are those of the last evaluation, by column; `seconds` are of the run's own clock.
     """
@@ -40,7 +43,7 @@ class Summary:
     max_delay: int
     params_checksum: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain values; NaN becomes None."""
         return without_nan(_flat(self))
 
@@ -96,14 +99,14 @@ class Row:
     mean_delay: float
     max_delay: int
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """One value per column of a file."""
         return _flat(self)
 
 
-def _flat(row: Summary | Row) -> dict[str, Any]:
-    """A dataclass's fields, each metric (and its spread) in its own."""
-    found: dict[str, Any] = {}
+def _flat(row: Summary | Row) -> dict[str, object]:
+    """A dataclass's fields, with one entry per metric and per spread."""
+    found: dict[str, object] = {}
     for name, value in vars(row).items():
         if name == "metrics":
             found |= value
@@ -117,8 +120,8 @@ def _flat(row: Summary | Row) -> dict[str, Any]:
 def rows(results: dict[str, list[Summary | None]], reference: str | None) -> list[Row]:
     """One row per method; None stands for a run that diverged.
 
-    A speed-up is a ratio of epochs per second of the runs' clock: a synchronous run ends on a full barrier, and so may
-    take a few more samples than an asynchronous one.
+    A speed-up is a ratio of epochs per second of the runs' clock, not of total times: a synchronous run ends on a full
+    barrier, and so may take a few more samples than an asynchronous one.
     """
     finished = {name: [one for one in summaries if one is not None] for name, summaries in results.items()}
     measured = next((one.measured for done in finished.values() for one in done), ())
@@ -132,13 +135,11 @@ def rows(results: dict[str, list[Summary | None]], reference: str | None) -> lis
                 runs=len(results[name]),
                 diverged=len(results[name]) - len(done),
                 measured=measured,
-                metrics={column: _mean(own) for column, own in values.items()},
-                spreads={
-                    column: float(np.std(own, ddof=1)) if len(own) > 1 else math.nan for column, own in values.items()
-                },
-                seconds=_mean([summary.seconds for summary in done]),
+                metrics={column: mean(own) for column, own in values.items()},
+                spreads={column: spread(own) for column, own in values.items()},
+                seconds=mean([summary.seconds for summary in done]),
                 speed_up=_pace(done) / base,
-                mean_delay=_mean([summary.mean_delay for summary in done]),
+                mean_delay=mean([summary.mean_delay for summary in done]),
                 max_delay=max((summary.max_delay for summary in done), default=0),
             )
         )
@@ -146,11 +147,18 @@ def rows(results: dict[str, list[Summary | None]], reference: str | None) -> lis
 
 
 def _pace(done: list[Summary]) -> float:
-    return _mean([one.epochs for one in done]) / _mean([one.seconds for one in done])
+    # All epochs over all seconds; in a mean of ratios a short run would count as much as a long one.
+    return mean([one.epochs for one in done]) / mean([one.seconds for one in done])
 
 
-def _mean(values: list[float]) -> float:
+def mean(values: list[float]) -> float:
+    """NaN of none."""
     return float(np.mean(values)) if values else math.nan
+
+
+def spread(values: list[float]) -> float:
+    """The sample standard deviation; NaN of fewer than two."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
 
 CAPTION = "time: {kind}, to the end of the run; speed-up: {kind} time for the same number of samples"
@@ -163,7 +171,7 @@ def shown_metrics(table: list[Row]) -> list[MetricColumn]:
 
 
 def headings(table: list[Row]) -> tuple[str, ...]:
-    """Of the table's columns."""
+    """The headings of the table's columns."""
     labels = [one.label for one in shown_metrics(table)]
     return ("method", *(labels or ["result"]), "time", "speed-up", "mean delay", "max delay")
 
@@ -171,17 +179,16 @@ def headings(table: list[Row]) -> tuple[str, ...]:
 def cells(row: Row, shown: list[MetricColumn]) -> tuple[str, ...]:
     """A row as text, one cell per heading."""
     metrics = [one.text(row.metrics[one.column]) for one in shown] or ["-"]
-    spread = row.spreads[shown[0].column] if shown else math.nan
-    if not math.isnan(spread):
-        metrics[0] += f" ± {shown[0].text(spread).removesuffix('%')}"
-    if row.diverged:
-        metrics[0] = f"{row.diverged} of {row.runs} diverged" + (f"; {metrics[0]}" if row.diverged < row.runs else "")
+    # There is space for one spread: that of the first, the most important metric.
+    if shown and not math.isnan(row.spreads[shown[0].column]):
+        metrics[0] += f" ± {shown[0].text(row.spreads[shown[0].column]).removesuffix('%')}"
+    metrics[0] = with_diverged(metrics[0], row.diverged, row.runs)
     return (
         row.method,
         *metrics,
-        _text(row.seconds, ".0f"),
-        _text(row.speed_up, ".2f", "x"),
-        _text(row.mean_delay, ".1f"),
+        number_text(row.seconds, ".0f"),
+        number_text(row.speed_up, ".2f", "x"),
+        number_text(row.mean_delay, ".1f"),
         "-" if row.diverged == row.runs else str(row.max_delay),
     )
 
@@ -210,7 +217,7 @@ def markdown_table(table: list[Row]) -> str:
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
-    """A table in Markdown; the columns named in `words` stand to the left, those of numbers to the right.
+    """A table in Markdown; the columns named in `words` are aligned left, the others, of numbers, right.
 
     >>> print(markdown(["method", "loss"], [["orlomo", "0.1"]], words=["method"]), end="")
     | method | loss |
@@ -222,7 +229,7 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Coll
     return "\n".join([drawn[0], rule, *drawn[1:]]) + "\n"
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Rows of one kind as a CSV file."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -230,16 +237,24 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def columns_of(row: Any) -> dict[str, Any]:
+def columns_of(row: DataclassInstance) -> dict[str, object]:
     """A dataclass's fields and properties."""
     properties = [name for name, value in vars(type(row)).items() if isinstance(value, property)]
     return {**asdict(row), **{name: getattr(row, name) for name in properties}}
 
 
-def without_nan(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: None instead."""
+def without_nan(values: Mapping[str, object]) -> dict[str, object]:
+    """With None for NaN and infinity, which JSON does not have."""
     return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in values.items()}
 
 
-def _text(value: float, form: str, unit: str = "") -> str:
+def with_diverged(text: str, diverged: int, runs: int) -> str:
+    """A cell of a table, preceded by how many of its runs diverged, where any did."""
+    if not diverged:
+        return text
+    return f"{diverged} of {runs} diverged" + (f"; {text}" if diverged < runs else "")
+
+
+def number_text(value: float, form: str, unit: str = "") -> str:
+    """A number for display; a dash for NaN."""
     return "-" if math.isnan(value) else format(value, form) + unit

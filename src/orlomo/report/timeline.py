@@ -1,4 +1,4 @@
-"""What each worker did when, from a run's events."""
+"""What each worker did, and when, from a run's events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from orlomo.records.tables import ROUNDS, Columns
 
 STATES = ("computing", "transfer", "waiting", "lost work", "absent")
-"""What a worker can be doing: `transfer` is between worker and server, `waiting` for others, `lost work` a round that a
-crash has ended, `absent` crashed or away."""
+"""What a worker can be doing: `transfer` is between worker and server, `waiting` is for other workers, `lost work` is a
+round that a crash has ended, `absent` is crashed or away."""
 
 COMPUTING, TRANSFER, WAITING, LOST, ABSENT = range(len(STATES))
 
@@ -21,14 +21,14 @@ Bar = tuple[int, int, float, float, int]
 COLUMNS = ("kind", "start", "finish", "compute")
 
 BARS = 2400
-"""As many bars as a browser draws at once without effort."""
+"""As many bars as a browser draws at once without delay."""
 
 LONG = 4.0
-"""A round of so many times its worker's usual one is long: the longest stay bars of their own."""
+"""A round is long that takes so many times its worker's median; the longest are not merged with others."""
 
 
 class Bars(NamedTuple):
-    """Stretches of time, one a place in these columns; `rounds` is how many were merged into one."""
+    """Stretches of time, one per position in these columns; `rounds` is how many were merged into one."""
 
     worker: NDArray[np.int64]
     state: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Bars(NamedTuple):
 
 
 class Merging(NamedTuple):
-    """How many rounds go into one bar, and how many of a worker's longest stay alone."""
+    """How many rounds are merged into one bar, and how many of a worker's longest are not."""
 
     together: int
     alone: int
@@ -58,7 +58,7 @@ class Use(NamedTuple):
 
 
 def by_worker(events: Columns) -> dict[int, NDArray[np.int64]]:
-    """Where each worker's events are, in their order."""
+    """The positions of each worker's events, in their order."""
     if not len(events["worker"]):
         return {}
     order = np.argsort(events["worker"], kind="stable")
@@ -67,15 +67,16 @@ def by_worker(events: Columns) -> dict[int, NDArray[np.int64]]:
 
 
 def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool = False) -> Bars:
-    """The timeline in about `limit` bars: many rounds are merged into one bar for each state, in proportion.
+    """The timeline in about `limit` bars: consecutive rounds are merged into one bar per state, in proportion.
 
-    `end`: until when those are absent that crashed and have not come back; 0: their rows end with the crash.
-    `synchronous`: after a report one waits until the others are handed parameters.
+    `end`: until then, workers that crashed and have not come back are absent; 0: their rows end with the crash.
+    `synchronous`: after its report, a worker waits for the next assignment.
     """
     rounds = np.isin(events["kind"], ROUNDS)
     starts = np.unique(events["start"][rounds]) if synchronous else None
     own = by_worker(events)
     reports = int(rounds.sum())
+    # Merged rounds make up to three bars: waiting, computing, transfer. A tenth of the bars is for long rounds.
     merging = Merging(max(1, -(-3 * reports // limit)), max(1, limit // (10 * max(1, len(own)))))
     found: list[Bar] = []
     for worker, rows in own.items():
@@ -86,9 +87,9 @@ def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool
 
 
 def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
-    """One row per worker, from its first sign of life to its last; the first `workers` have one even without any.
+    """One row per worker, from its first event to its last; each of the first `workers` has one even without events.
 
-    `drawn` are the bars of these events, merged or not: that keeps the sums.
+    `drawn` are the bars of these events, merged or not: merging keeps the sums.
     """
     result = []
     nothing = np.zeros(0, dtype=np.int64)
@@ -114,10 +115,10 @@ def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
 
 
 def _bars_of(worker: int, own: Columns, end: float, merging: Merging, starts: NDArray[np.float64] | None) -> list[Bar]:
-    """One worker's: stretches of reports, parted by its comings and goings."""
+    """The bars of one worker: stretches of rounds, and between them its crashes, returns, joins and departures."""
     changes = np.flatnonzero(~np.isin(own["kind"], ROUNDS))
     found: list[Bar] = []
-    here, since = True, np.nan  # since: the moment up to which all is told
+    here, since = True, np.nan  # `since`: the moment up to which there are bars
     if own["kind"][0] in ("crash", "leave"):
         since = 0.0  # it was there from the beginning
     for first, last in zip([-1, *changes.tolist()], [*changes.tolist(), len(own["kind"])], strict=True):
@@ -125,10 +126,11 @@ def _bars_of(worker: int, own: Columns, end: float, merging: Merging, starts: ND
             moment, kind = float(own["finish"][first]), own["kind"][first]
             leaves = kind in ("crash", "leave")
             if here and kind == "crash" and starts is not None and not np.isnan(since):
-                handed = float(np.append(starts[starts >= since], moment).min())  # when the next round began
-                if handed > since:
-                    found.append((worker, WAITING, since, min(handed, moment), 1))
-                since = min(handed, moment)
+                # At a barrier only what comes after the next assignment is lost work; before it the worker waited.
+                assigned = min(float(np.append(starts[starts >= since], moment).min()), moment)
+                if assigned > since:
+                    found.append((worker, WAITING, since, assigned, 1))
+                since = assigned
             if not np.isnan(since) and moment > since:
                 state = (LOST if kind == "crash" else WAITING) if here else ABSENT
                 found.append((worker, state, since, moment, 1))
@@ -151,21 +153,22 @@ def _rounds(
     compute: NDArray[np.float64],
     merging: Merging,
 ) -> list[Bar]:
-    """Consecutive rounds, so many of them merged into one bar a state; the longest stay alone."""
+    """Consecutive rounds, merged into one bar per state; the longest rounds are not merged."""
     before = np.concatenate([[start[0] if np.isnan(since) else since], finish[:-1]])
     waited = np.maximum(0.0, start - before)
+    # Real clocks of worker and server differ a little: computing never takes longer than the round.
     computed = np.minimum(compute, finish - np.maximum(start, before))
     length = finish - before
     longest = np.sort(length)[-merging.alone - 1 :][0] if len(length) > merging.alone else 0.0
     alone = (length > LONG * np.median(length)) & (length > longest)
     cuts = np.flatnonzero(alone[1:] | alone[:-1]) + 1  # before and after a long round
-    places = np.unique(np.concatenate([[0], cuts, np.arange(0, len(start), merging.together)]))
-    totals = [np.add.reduceat(column, places) for column in (waited, computed, length)]
-    counts = np.diff([*places.tolist(), len(start)])
+    firsts = np.unique(np.concatenate([[0], cuts, np.arange(0, len(start), merging.together)]))
+    totals = [np.add.reduceat(column, firsts) for column in (waited, computed, length)]
+    counts = np.diff([*firsts.tolist(), len(start)])
     found = []
-    for begin, wait, work, whole, rounds in zip(before[places], *totals, counts, strict=True):
+    for begin, wait, work, whole, rounds in zip(before[firsts], *totals, counts, strict=True):
         edges = (begin, begin + wait, begin + wait + work, begin + whole)
         for state, left, right in zip((WAITING, COMPUTING, TRANSFER), edges[:-1], edges[1:], strict=True):
-            if right - left > 1e-6 * whole:
+            if right - left > 1e-6 * whole:  # else only rounding
                 found.append((worker, state, float(left), float(right), int(rounds)))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,40 @@ from orlomo.report.summary import without_nan
 from orlomo.report.timeline import Bars, bars, uses
 
 POINTS = 1200
-"""What an eye can tell apart on a wide screen."""
+"""As many points as can be told apart on a wide screen."""
+
+
+class Facts(TypedDict):
+    """The numbers that are shown first; None: not known."""
+
+    reports: int
+    epochs: float | None
+    wanted_epochs: float
+    seconds: float | None
+    reports_per_second: float | None
+    mean_delay: float | None
+    max_delay: int
+
+
+class ViewTable(TypedDict):
+    """A view without its charts, ready for JSON."""
+
+    name: str
+    method: str
+    task: str
+    engine: str
+    clock: str
+    state: str
+    workers: int
+    measured: dict[str, str]
+    facts: Facts
+    uses: list[dict[str, object]]
+    config: str
 
 
 @dataclass(frozen=True)
 class View:
-    """What there is to see of a run. Its tables hold whole rows only."""
+    """The data of a run's charts. Its tables hold whole rows only."""
 
     name: str
     config: RunConfig
@@ -36,7 +64,7 @@ class View:
     measured: tuple[MetricColumn, ...]
     events: Columns
     metrics: Columns
-    end: float  # until when workers are drawn as absent that never came back
+    end: float  # until then, a worker that crashed and never came back is drawn as absent
 
     @cached_property
     def reports(self) -> Columns:
@@ -48,7 +76,7 @@ class View:
         """The timeline."""
         return bars(self.events, self.end, synchronous=self.config.method.synchronous)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ViewTable:
         """All but the charts."""
         return {
             "name": self.name,
@@ -73,7 +101,7 @@ class View:
 
 
 def view_of(run: Run, name: str, notes: list[str]) -> View:
-    """What there is to see of a run; what cannot be shown is noted under this name."""
+    """The view of a run; what cannot be shown is added to the notes, under this name."""
     try:
         measured = run.measured
     except RunFolderError as error:
@@ -82,9 +110,9 @@ def view_of(run: Run, name: str, notes: list[str]) -> View:
     events, damaged = _table(run, "events", name, notes)
     metrics, _ = _table(run, "metrics", name, notes) if measured else (empty(metrics_schema(())), 0)
     finish = events["finish"][events["kind"] == "report"]
-    end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # real workers never come back
+    end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # on real engines a lost worker never comes back
     view = View(name, run.config, run.state, run.clock, measured, events, metrics, end)
-    if not damaged and view.state != "running":
+    if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
         _note_missing(view, notes)
     return view
 
@@ -93,7 +121,8 @@ def _table(run: Run, table: str, name: str, notes: list[str]) -> tuple[Columns, 
     """The whole rows of `events` or `metrics`, and how many lines are damaged; an empty table where there is none."""
     path, schema = run.folder / f"{table}.csv", run.schema(table)
     try:
-        lines = path.read_bytes().count(b"\n") - 1 if path.is_file() else 0  # before reading: it may grow
+        # Counted before the table is read: a running run may append in between, and then no line seems damaged.
+        lines = path.read_bytes().count(b"\n") - 1 if path.is_file() else 0
         found = run.event_columns if table == "events" else run.metric_columns
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
@@ -111,41 +140,38 @@ def _table(run: Run, table: str, name: str, notes: list[str]) -> tuple[Columns, 
 
 
 def _note_missing(view: View, notes: list[str]) -> None:
-    """Where one table knows of more reports than the other has."""
+    """Note that one table knows of more reports than the other has."""
     here, known = len(view.reports["delay"]), int(view.metrics["reports"].max(initial=0))
     if known > here:
-        notes.append(
-            f"{view.name}: events.csv has {here:,} reports, metrics.csv tells of {known:,}: lines are missing."
-        )
+        notes.append(f"{view.name}: events.csv has {here:,} reports, metrics.csv has {known:,}: lines are missing.")
     elif view.state == "finished" and 0 < known < here:
         notes.append(f"{view.name}: metrics.csv ends at report {known:,} of {here:,}: lines are missing.")
 
 
-def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> dict[str, Any]:
-    """The few numbers that a person wants first."""
-    delays, last = reports["delay"], {name: column[-1:] for name, column in metrics.items()}
-    seconds = float(reports["finish"][-1]) if len(delays) else math.nan
-    facts = {
+def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> Facts:
+    delays = reports["delay"]
+    some = len(delays) > 0
+    seconds = float(reports["finish"][-1]) if some else None
+    return {
         "reports": len(delays),
-        "epochs": _epochs(len(delays), last),
+        "epochs": _epochs(len(delays), metrics),
         "wanted_epochs": config.epochs,
         "seconds": seconds,
-        "reports_per_second": len(delays) / seconds if seconds > 0 else math.nan,
-        "mean_delay": float(delays.mean()) if len(delays) else math.nan,
-        "max_delay": int(delays.max()) if len(delays) else 0,
+        "reports_per_second": len(delays) / seconds if seconds is not None and seconds > 0 else None,
+        "mean_delay": float(delays.mean()) if some else None,
+        "max_delay": int(delays.max()) if some else 0,
     }
-    return without_nan(facts)
 
 
-def _epochs(reports: int, evaluated: Columns) -> float:
-    """As many as the reports are now; what one of them is of an epoch, the last evaluation tells."""
+def _epochs(reports: int, metrics: Columns) -> float | None:
+    """Epochs now: the share of an epoch that one report is, by the last evaluation, times the reports."""
     if not reports:
         return 0.0
-    known = len(evaluated["reports"]) > 0 and evaluated["reports"][0] > 0
-    return reports * float(evaluated["epoch"][0] / evaluated["reports"][0]) if known else math.nan
+    known = len(metrics["reports"]) > 0 and metrics["reports"][-1] > 0
+    return reports * float(metrics["epoch"][-1] / metrics["reports"][-1]) if known else None
 
 
-def differences(tables: list[dict[str, Any]]) -> dict[str, list[str]]:
+def differences(tables: list[dict[str, object]]) -> dict[str, list[str]]:
     """The settings in which configs differ, one text per config."""
     flat = [_flat(table) for table in tables]
     names = sorted({name for table in flat for name in table})
@@ -153,15 +179,15 @@ def differences(tables: list[dict[str, Any]]) -> dict[str, list[str]]:
     return {name: values for name, values in texts.items() if len(set(values)) > 1}
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, value in table.items():
         found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
 
 
 def thin(values: NDArray[Any], points: int = POINTS) -> NDArray[np.int64]:
-    """Fewer points that look the same. The positions to keep: the first, the last, and the extremes of each stretch.
+    """The positions of fewer points that look the same: the first, the last, and the extremes of each stretch.
 
     >>> thin(np.array([0.0, 1.0, 9.0, 1.0, 0.0, 2.0, -5.0, 2.0]), points=4).tolist()
     [0, 2, 6, 7]
@@ -173,15 +199,16 @@ def thin(values: NDArray[Any], points: int = POINTS) -> NDArray[np.int64]:
     padded = np.full(stretches * size, np.nan)
     padded[: len(values)] = values.astype(np.float64)
     table = padded.reshape(stretches, size)
-    known = ~np.isnan(table).all(axis=1)
+    known = ~np.isnan(table).all(axis=1)  # a stretch without numbers has no extremes
     begin = np.flatnonzero(known) * size
     lowest, highest = np.nanargmin(table[known], axis=1), np.nanargmax(table[known], axis=1)
     return np.unique(np.concatenate([[0], begin + lowest, begin + highest, [len(values) - 1]]))
 
 
-def numbers(column: NDArray[Any]) -> list[Any]:
+def numbers(column: NDArray[Any]) -> list[float | None]:
     """For JSON: what is not finite becomes None, and no more digits than a picture shows."""
-    values: list[Any] = column.tolist()
+    values: list[float] = column.tolist()
     if column.dtype.kind != "f":
-        return values
+        return [*values]
+    # Seven digits, about those of a float32, keep the page small.
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]

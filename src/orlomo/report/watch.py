@@ -9,7 +9,6 @@ import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from orlomo.errors import OrlomoError
 from orlomo.files import is_being_written
@@ -19,13 +18,12 @@ from orlomo.report.page import page_content, page_of
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
 
-
 READING_SHARE = 0.1
 """Largest share of the time that reading a growing run may take from the machine that trains it."""
 
 
 class Follower:
-    """What there is to see of a run now; read anew when its folder has changed, a large one less often."""
+    """The view of a run as it is now: read again when its folder has changed, a large one less often."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -37,8 +35,9 @@ class Follower:
 
     def read(self) -> bytes:
         """The run as the page draws it, as JSON."""
-        with self._lock:
+        with self._lock:  # each request has a thread: of several tabs, one reads and all get the text
             begin = time.monotonic()
+            # Looked at before reading: what is written meanwhile is a change for the next request.
             now = is_being_written(self.folder), self._files()
             if now != self._seen and (begin >= self._next or not now[0]):
                 content = {**page_content([Run(self.folder)]), "follow": "data"}
@@ -48,14 +47,14 @@ class Follower:
             return self._text
 
     def _files(self) -> object:
-        """What changes when anything is written."""
+        """Sizes and times of the files: they change with every write."""
         names = ("config.toml", "events.csv", "metrics.csv", "model.safetensors", "checkpoints")
         found = [path.stat() for name in names if (path := self.folder / name).exists()]
         return [(stat.st_size, stat.st_mtime_ns) for stat in found]
 
 
 class Watch(ThreadingHTTPServer):
-    """Serves the page and the run's data on the loopback interface, to nobody who came by another name."""
+    """Serves the page and the run's data on the loopback interface, and refuses requests for another host name."""
 
     daemon_threads = True
 
@@ -64,12 +63,12 @@ class Watch(ThreadingHTTPServer):
         self.page = page_of({"follow": "data"}, connect="'self'").encode()
         super().__init__((LOOPBACK, port), Handler)
         self.names = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
-        if self.server_port == HTTP_PORT:  # which browsers leave out
+        if self.server_port == HTTP_PORT:  # browsers leave this port out
             self.names |= {LOOPBACK, "localhost"}
 
     @property
     def address(self) -> str:
-        """For the browser."""
+        """The page's address."""
         return f"http://{LOOPBACK}:{self.server_port}/"
 
 
@@ -83,7 +82,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, or the data."""
-        if self.headers.get("Host") not in self.server.names:  # another site's name that points here
+        if (
+            self.headers.get("Host") not in self.server.names
+        ):  # a site whose name was made to point here (DNS rebinding)
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"ask for 127.0.0.1 or localhost\n")
         elif self.path == "/":
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
@@ -92,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
                 status, kind, content = HTTPStatus.OK, "application/json", self.server.follower.read()
             except (OSError, OrlomoError) as error:  # the folder is gone
                 status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode()
-            except Exception as error:  # the page shows it, and what it has
+            except Exception as error:  # the page shows the message above what it has
                 text = f"the run cannot be shown: {type(error).__name__}: {error}\n"
                 status, kind, content = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode()
             self._send(status, kind, content)
@@ -111,5 +112,5 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content)
 
-    def log_message(self, *details: Any) -> None:
-        """Calm."""
+    def log_message(self, format: str, *details: object) -> None:
+        """Log nothing: the terminal is the user's."""

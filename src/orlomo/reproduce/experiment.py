@@ -19,6 +19,9 @@ METRICS = ("accuracy", "loss")
 ACCURACY, LOSS = "test_accuracy", "train_loss"
 """The columns of our metrics.csv that hold it."""
 
+Table = dict[str, Any]
+"""The content of an experiment's file: whatever its author wrote. Wrong types are reported where they are used."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -31,16 +34,17 @@ class Row:
     scenario: str
     workers: int
     local_steps: int
+    # Not compared, so that rows can be keys: a dict has no hash.
     paper: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:
-        """For folders and files."""
+        """For names of folders and files."""
         return re.sub(r"[^A-Za-z0-9.]+", "-", f"{self.task}-{self.scenario}-K{self.workers}-S{self.local_steps}")
 
     @property
     def title(self) -> str:
-        """For a person."""
+        """For display."""
         return f"{self.task}, {self.scenario}, K={self.workers}, S={self.local_steps}"
 
 
@@ -84,10 +88,11 @@ class Experiment:
 
 
 def _files() -> dict[str, Path]:
-    """Every experiment's file: those that came with the package, and over them `experiments/` in the working folder."""
+    """Every experiment's file, by name. `experiments/` in the working folder goes before those of the package."""
     packaged = Path(__file__).parent / "experiments"
-    places = [packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments", Path("experiments")]
-    return {path.stem: path for place in places for path in sorted(place.glob("*.toml"))}
+    # A checkout has them beside `src`; the wheel has them in the package.
+    folders = [packaged if packaged.is_dir() else Path(__file__).parents[3] / "experiments", Path("experiments")]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.toml"))}
 
 
 def names() -> dict[str, str]:
@@ -99,7 +104,7 @@ def names() -> dict[str, str]:
     return {name: str(title) for name, title in titles.items() if title}
 
 
-def table_of(name: str) -> dict[str, Any]:
+def table_of(name: str) -> Table:
     """The content of an experiment's file, by the experiment's name or the file's path."""
     if name.endswith(".toml") or os.sep in name:
         return read(Path(name))
@@ -143,7 +148,7 @@ def experiment(name: str) -> Experiment:
         raise ConfigError(f"experiment {name}: {error} is missing or wrong") from None
 
 
-def _rows(table: dict[str, Any]) -> list[Row]:
+def _rows(table: Table) -> list[Row]:
     """The rows as written, or all combinations under [grid] where there are no numbers to write."""
     rows = [_row(row) for row in table.get("rows", [])]
     grid = table.get("grid")
@@ -158,7 +163,7 @@ def _rows(table: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _row(table: dict[str, Any]) -> Row:
+def _row(table: Table) -> Row:
     paper = {
         metric: {
             method: (float(values[0]), float(values[1]) if len(values) > 1 else math.nan)
@@ -183,6 +188,7 @@ def choose_rows(rows: tuple[Row, ...], filters: list[str]) -> list[Row]:
     chosen = [row for row in rows if any(all(_matches(row, word) for word in words) for words in wanted)]
     known = sorted({f"K={r.workers}" for r in rows} | {f"S={r.local_steps}" for r in rows})
     known += sorted({r.scenario for r in rows} | {r.task for r in rows})
+    # A word that matches nothing is a mistake even where another filter matches.
     for word in (word for words in wanted for word in words):
         require(any(_matches(row, word) for row in rows), f"--rows {word} matches no row; there are {', '.join(known)}")
     require(bool(chosen), f"--rows {' '.join(filters)}: no row matches all of these")
@@ -190,7 +196,7 @@ def choose_rows(rows: tuple[Row, ...], filters: list[str]) -> list[Row]:
 
 
 def wanted_rows(rows: tuple[Row, ...], filters: list[str], default: list[str]) -> list[str]:
-    """The filters; those that match some rows which run by default and some which do not, for the former alone."""
+    """The filters for the rows to run. One that matches rows outside the default ones too is narrowed to these."""
     if not filters or not default:
         return filters or default
     usual, wanted = choose_rows(rows, default), []
@@ -204,4 +210,5 @@ def _matches(row: Row, word: str) -> bool:
     key, equals, value = word.partition("=")
     if equals:
         return {"K": str(row.workers), "S": str(row.local_steps)}.get(key) == value
+    # `cifar10` stands for all tasks on its images, such as `cifar10-resnet20`; `cifar1` for none.
     return word in (row.scenario, row.task) or row.task.startswith(word + "-")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from orlomo.errors import ConfigError, require
 from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.run import Run
 from orlomo.report.figures import draw_means, figure_files, new_figure
+from orlomo.report.screen import ProgressDisplay
 from orlomo.report.summary import columns_of, without_nan, write_rows
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, choose_rows
 from orlomo.reproduce.plan import Cell, Scale, cells
-from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
 from orlomo.reproduce.table import Line, caption, lines, results_table
 from orlomo.reproduce.tuning import tuned
@@ -27,15 +26,15 @@ from orlomo.tasks.task import Task
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: a line a row and method, and the files."""
+    """The result: one line per row and method, and the files."""
 
     lines: list[Line]
     text: str
     folder: Path
     files: list[Path]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+    def to_json(self) -> dict[str, object]:
+        """Plain values; NaN becomes None."""
         return {"folder": str(self.folder), "lines": [without_nan(asdict(line)) for line in self.lines]}
 
 
@@ -46,21 +45,22 @@ def reproduce(
     *,
     jobs: int,
     device: str,
-    progress: CellProgress,
+    progress: ProgressDisplay,
     warn: Callable[[str], None],
 ) -> Reproduction:
     """Run what is not there yet, then write tables and curves into the scale's folder."""
     rows = choose_rows(experiment.rows, list(scale.rows))
+    # Loaded first: missing data is an error before anything is trained.
     needed = {name: task(name) for name in dict.fromkeys(row.task for row in rows)}
     experiment = tuned(experiment, folder)
-    place = folder / scale.name
+    folder = folder / scale.name
     try:
-        wanted = cells(experiment, scale, needed, place, device)
-    except (TypeError, ZeroDivisionError) as error:
+        wanted = cells(experiment, scale, needed, folder, device)
+    except (TypeError, ZeroDivisionError) as error:  # the file's values are first computed with here
         raise ConfigError(f"{experiment.name}: a value in its file is of the wrong kind: {error}") from None
     require(bool(wanted), f"{experiment.name} has no rows, or no methods")
     results = run_cells(wanted, needed, jobs, progress, warn)
-    return write(experiment, scale, needed, results, place)
+    return write(experiment, scale, needed, results, folder)
 
 
 def write(
@@ -75,6 +75,7 @@ def write(
     seeds = max(cell.seed for cell in results) + 1
     text = f"# {experiment.title}\n\n{results_table(table)}\n{caption(experiment, scale, needed, table, seeds)}"
     result = Reproduction(table, text, folder, [])
+    # A part does not overwrite the table of the whole.
     stem = f"table-{scale.chosen}" if scale.chosen else "table"
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
     for name, content in contents.items():
@@ -98,21 +99,21 @@ WARM_UP = 0.15
 
 
 def curves(runs: dict[str, list[Run]], title: str, path: Path) -> list[Path]:
-    """Draw the four panels; `path` without an ending. Writes PNG and SVG."""
+    """Draw accuracy and loss against time and epochs, as PNG and SVG; `path` is without an ending."""
     first = next((run for group in runs.values() for run in group), None)
     if first is None:
         return []
     measured = {one.column: one for one in first.measured}
     panels = [(measured[column], against) for column in (ACCURACY, LOSS) for against in AGAINST]
     figure, axes = new_figure(2, 2, (10, 6.4))
-    for panel, (one, against) in zip(axes.flat, panels, strict=True):
+    for panel, (one, against) in zip(axes, panels, strict=True):
         draw_means(panel, runs, one, against)
         panel.set(xlabel=AGAINST[against], ylabel=one.label + one.unit)
         if one.log:
             panel.set_yscale("log")
         else:
             panel.set_ylim(bottom=_floor(runs))
-    axes.flat[0].legend(frameon=False)
+    axes[0].legend(frameon=False)
     figure.suptitle(title)
     return figure_files(figure, path)
 

@@ -5,9 +5,9 @@ Ordered Local Momentum for Asynchronous Distributed Learning under Arbitrary Del
 ratios (K=16, S=8; 160 epochs of 50,000 images in batches of 64: T=15,625).
 
 Speed-up of OrLoMo over its synchronous counterpart PRSGDm, by the schedule alone. With fixed times t_k an asynchronous
-run handles sum(1/t_k) rounds a second and a synchronous one K / max(t_k), so that the speed-up is max(t) sum(1/t) / K.
-Random times leave the first as it is and slow the second: a barrier waits for the latest of K draws, not for the worker
-that is slowest on average.
+run handles sum(1/t_k) rounds per second and a synchronous one K / max(t_k): the speed-up is max(t) sum(1/t) / K. Random
+times leave the first as it is and slow the second: a barrier waits for the latest of K draws, not for the worker that
+is slowest on average.
 
 Symbols -> fields: K -> `workers`, S -> `local_steps`, T -> `iterations`, slow/fast -> `ratio`, max tau_t -> `median`.
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import track
@@ -33,13 +33,21 @@ from orlomo.files import write_atomically, write_text_atomically
 from orlomo.methods.method import Method
 from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.methods.papers.prsgdm import PRSGDm
+from orlomo.report.screen import duration
 from orlomo.report.summary import columns_of, markdown, write_rows
 from orlomo.reproduce import theorem
-from orlomo.reproduce.progress import duration
+from orlomo.reproduce.experiment import Table
 from orlomo.reproduce.theorem_run import LAWS, Case
 
 Item = TypeVar("Item")
-Follow = Callable[[Sequence[Item]], Iterable[Item]]
+
+
+class Follow(Protocol):
+    """Goes through items and shows how far it has come."""
+
+    def __call__(self, items: Sequence[Item]) -> Iterable[Item]:
+        """The items, one after another."""
+
 
 DELAYS_CAPTION = (
     "- Median and range over {seeds} seeds; K={workers}, S={local_steps}, T={iterations:,}; slow/fast 1: no slow "
@@ -55,7 +63,7 @@ THEOREM_CAPTION = (
     "- Measured: the weighted mean of squared gradient norms of Theorem 1, mean over {seeds} seeds ± standard error, "
     "on F(w) = sum w_i^2 / (1 + w_i^2) with L = 2. Bound: the theorem's right side, the sum of its three terms.\n"
     "- gamma: the largest with 16 L S gamma <= (1 - beta)^2, its half, its tenth, and that of the remark.\n"
-    "- A crash changes K and loses a round, so the theorem does not speak of it; the row is there for comparison.\n"
+    "- A crash changes K and loses a round, so the theorem does not cover it; the row is there for comparison.\n"
 )
 
 
@@ -64,13 +72,13 @@ class Measurement:
     """A table as text and as rows, and the files it was written to."""
 
     text: str
-    rows: list[Any]
+    rows: Sequence[DelayRow | SpeedupRow | theorem.TheoremRow]
     files: list[Path]
 
 
-def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False) -> Measurement:
+def measure(kind: str, table: Table, folder: Path, quiet: bool = False) -> Measurement:
     """Measure an experiment of this kind and write `KIND.md` and `KIND.csv`."""
-    kinds: dict[str, Callable[[dict[str, Any], Any], tuple[list[Any], str]]] = {
+    kinds: dict[str, Callable[[Table, Follow], tuple[Sequence[DelayRow | SpeedupRow | theorem.TheoremRow], str]]] = {
         "delays": _delays,
         "speed-up": _speedup,
         "theorem": _theorem,
@@ -84,7 +92,7 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
         return track(items, kind, console=console, transient=True, disable=hidden)
 
     begin = time.monotonic()
-    try:
+    try:  # the file's values are used as they are: a wrong one fails where it is used
         title = table["title"]
         rows, body = kinds[kind](table, follow)
     except (KeyError, TypeError) as error:
@@ -97,7 +105,7 @@ def measure(kind: str, table: dict[str, Any], folder: Path, quiet: bool = False)
     return Measurement(text, rows, files)
 
 
-def _delays(table: dict[str, Any], follow: Follow[Any]) -> tuple[list[Any], str]:
+def _delays(table: Table, follow: Follow) -> tuple[list[DelayRow], str]:
     settings = dict(table["delays"])
     ratios, papers = settings.pop("slow_over_fast"), settings.pop("paper")
     require(
@@ -108,14 +116,14 @@ def _delays(table: dict[str, Any], follow: Follow[Any]) -> tuple[list[Any], str]
     return rows, delay_table(rows) + "\n" + DELAYS_CAPTION.format(**settings)
 
 
-def _speedup(table: dict[str, Any], follow: Follow[Any]) -> tuple[list[Any], str]:
+def _speedup(table: Table, follow: Follow) -> tuple[list[SpeedupRow], str]:
     shared = {key: table[key] for key in ("epochs", "size", "batch_size", "seeds")}
     combinations = list(itertools.product(table["clusters"], table["workers"], table["local_steps"]))
     rows = [row for c, k, s in follow(combinations) for row in measure_speedups([c], [k], [s], **shared)]
     return rows, speedup_table(rows) + "\n" + SPEEDUP_CAPTION.format(**shared)
 
 
-def _theorem(table: dict[str, Any], follow: Follow[Any]) -> tuple[list[Any], str]:
+def _theorem(table: Table, follow: Follow) -> tuple[list[theorem.TheoremRow], str]:
     combinations = [(Case(**case), law) for case in table["cases"] for law in LAWS]
     rows = [row for case, law in follow(combinations) for row in theorem.measure([case], [law], table["seeds"])]
     return rows, theorem.theorem_table(rows) + "\n" + THEOREM_CAPTION.format(seeds=table["seeds"])
@@ -178,6 +186,7 @@ def delay_table(rows: Sequence[DelayRow]) -> str:
 def _delay_row(
     ratio: float, workers: int, local_steps: int, iterations: int, seeds: int, paper: int | None
 ) -> DelayRow:
+    # A slow worker stalls and so has another law of times: ratio 1 means that there is none.
     cluster = "homogeneous" if ratio == 1 else f"slow-worker:{ratio:g}"
     method = OrLoMo(local_steps=local_steps)
     found = [
@@ -192,7 +201,7 @@ CLUSTERS = ("homogeneous", "heterogeneous", "heterogeneous:4")
 
 @dataclass(frozen=True)
 class SpeedupRow:
-    """Samples a virtual second of OrLoMo over those of PRSGDm: median and range over the seeds."""
+    """Samples per virtual second of OrLoMo over those of PRSGDm: median and range over the seeds."""
 
     cluster: str
     workers: int
@@ -275,6 +284,6 @@ def _speedup_row(cluster: str, workers: int, local_steps: int, iterations: int, 
 
 
 def _rounds_per_second(method: Method, cluster: str, workers: int, iterations: int, seed: int) -> float:
-    """Both methods have the same samples in a round, so that rounds stand for samples."""
+    """Both methods take the same number of samples in a round, so that rounds stand for samples."""
     events = trace(method, workers=workers, iterations=iterations, cluster=cluster, seed=seed)
     return len(events) / float(events["finish"][-1])

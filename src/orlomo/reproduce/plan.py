@@ -17,7 +17,7 @@ from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
 
 FEWEST_GROUPS = 40
-"""Momentum needs this many groups (T/K) to show what it does; rather than going below, the batch is made smaller."""
+"""Momentum needs this many groups (T/K) to show what it does: where there would be fewer, the batch is made smaller."""
 
 SMALLEST_BATCH = 8
 
@@ -26,7 +26,7 @@ SMALLEST_BATCH = 8
 class Scale:
     """What is asked for in place of the paper's full experiment."""
 
-    epochs: Fraction = Fraction(1)
+    epochs: Fraction = Fraction(1)  # exact: it names a folder
     images: int | None = None
     seeds: int | None = None
     methods: tuple[str, ...] | None = None
@@ -34,17 +34,17 @@ class Scale:
 
     @property
     def chosen(self) -> str:
-        """For a file: which part of the experiment this is; empty for the whole."""
+        """For a file's name: which part of the experiment this is; empty for the whole."""
         return "-".join(part for part in (_for_a_file(" or ".join(self.rows)), self.part_of_a_row) if part)
 
     @property
     def part_of_a_row(self) -> str:
-        """Of `chosen`, what leaves out a part of each row."""
+        """The part of `chosen` that leaves out methods or seeds of each row."""
         return _for_a_file(" ".join([*(self.methods or ()), *([f"{self.seeds}-seeds"] if self.seeds else [])]))
 
     @property
     def name(self) -> str:
-        """For a folder: runs of different scales do not meet."""
+        """For a folder's name: runs of different scales are kept apart."""
         parts = ["full" if self.epochs == 1 else f"scale-{self.epochs.numerator}-{self.epochs.denominator}"]
         return "-".join(parts + ([f"{self.images}-images"] if self.images else []))
 
@@ -62,7 +62,7 @@ class Cell:
     seed: int
     config: RunConfig
     folder: Path
-    steps: int  # local steps in all: what it costs
+    steps: int  # local steps of all workers together: what the run costs
 
 
 def scale_of(text: str) -> Fraction:
@@ -80,7 +80,7 @@ def scale_of(text: str) -> Fraction:
 
 
 def cells(experiment: Experiment, scale: Scale, tasks: dict[str, Task], folder: Path, device: str) -> list[Cell]:
-    """The runs, seed by seed, so that a whole table of one seed comes first."""
+    """The runs, seed by seed, so that the whole table is there with one seed first."""
     methods = scale.methods or experiment.methods
     for method in methods:
         if method not in experiment.learning_rates:
@@ -109,10 +109,10 @@ def _cell(
     size = task.size if scale.images is None else min(scale.images, task.size)
     recipe, rate = scaled(experiment.recipe, scale.epochs, row, size), experiment.learning_rates[method]
     config = run_config(experiment, row, method, recipe, rate, seed, device)
-    if size < task.size:
+    if size < task.size:  # else not set, so that the config is that of a run on all images
         config = dataclasses.replace(config, samples=size)
-    place = folder / row.name / f"{label(method)}-lr{rate:g}-seed{seed}"
-    return Cell(row, method, seed, config, place, math.ceil(recipe.epochs * size / recipe.batch_size))
+    own = folder / row.name / f"{label(method)}-lr{rate:g}-seed{seed}"
+    return Cell(row, method, seed, config, own, math.ceil(recipe.epochs * size / recipe.batch_size))
 
 
 def scaled(recipe: Recipe, scale: Fraction, row: Row, size: int) -> Recipe:
@@ -124,6 +124,7 @@ def scaled(recipe: Recipe, scale: Fraction, row: Row, size: int) -> Recipe:
     """
     epochs = float(recipe.epochs * scale)
     drops = tuple(float(drop * scale) for drop in recipe.drops)
+    # A smaller batch makes more rounds of the same epochs, and so more groups.
     batch = recipe.batch_size
     while groups(epochs, size, batch, row) < FEWEST_GROUPS and batch // 2 >= SMALLEST_BATCH:
         batch //= 2
@@ -141,6 +142,7 @@ def run_config(
     """One run's config."""
     if row.scenario not in experiment.scenarios:
         raise unknown_name(f"scenario of {experiment.name}", row.scenario, experiment.scenarios)
+    # One recipe for all methods; `settings_for` leaves out what a method does not have.
     settings = {
         "learning_rate": rate,
         "momentum": recipe.momentum,
@@ -156,7 +158,7 @@ def run_config(
         "batch_size": recipe.batch_size,
         "seed": seed,
         "device": device,
-        "evaluate_every": max(min(1.0, recipe.epochs / 8), recipe.epochs / 40),  # enough points for a curve
+        "evaluate_every": max(min(1.0, recipe.epochs / 8), recipe.epochs / 40),  # 8 to 40 points on each curve
         "method": {"name": method, **settings_for(method, settings)},
     }
     return from_table(table, experiment.name)

@@ -1,4 +1,4 @@
-"""Run many cells, several at once, each in a process of its own; stop and go on at any time."""
+"""Run many cells, several at once, each in a process of its own. They can be stopped and continued at any time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn, cast
+from multiprocessing.process import BaseProcess
+from typing import NoReturn, cast
 
 from orlomo.config import same_run, write
 from orlomo.engines.callbacks import Callback, RunHandle
@@ -19,35 +20,38 @@ from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
-from orlomo.report.tally import SHOWN
-from orlomo.reproduce.experiment import ACCURACY
+from orlomo.records.tables import MetricColumn, Row
+from orlomo.report.screen import ProgressDisplay, RunProgress, evaluation_text
+from orlomo.report.totals import SHOWN
 from orlomo.reproduce.plan import Cell
-from orlomo.reproduce.progress import CellProgress
 from orlomo.tasks.task import Task
 from orlomo.training import resume, start
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 DIVERGED = "diverged.txt"
-"""Beside a run that diverged, what it said and its config: it would only diverge again."""
+"""The file beside a run that diverged, with its error and its config: it would diverge again and is not repeated."""
 
 
 def run_cells(
-    cells: list[Cell], tasks: dict[str, Task], jobs: int, progress: CellProgress, warn: Callable[[str], None]
+    cells: list[Cell], tasks: dict[str, Task], jobs: int, progress: ProgressDisplay, warn: Callable[[str], None]
 ) -> dict[Cell, Run | None]:
-    """Every cell's finished run; None for those that diverged. A signal saves the runs at work: `Interrupted`."""
+    """Every cell's finished run; None for those that diverged. A signal saves the runs at work, then `Interrupted`."""
     waiting = [cell for cell in cells if not is_done(cell)]
-    progress.begin(cells, waiting)
-    each = max(1, jobs // max(1, len(waiting)))  # fewer runs than cores: several cores a run
+    progress.begin(len(cells), len(cells) - len(waiting), sum(cell.steps for cell in waiting))
+    each = max(1, jobs // max(1, len(waiting)))  # fewer runs than cores: several cores for each run
     active: dict[Connection, _Active] = {}
+    # New processes inherit it: one thread each, as there is one process per core and the number decides the bits.
     with _stoppable() as stopped, on_threads(1):
         while (waiting and not stopped) or active:
             while waiting and not stopped and len(active) < jobs:
                 cell = waiting.pop(0)
                 pipe, process = _launch(cell, tasks[cell.row.task], each, [*active])
-                active[pipe] = _Active(cell, process)
+                shown = progress.add(f"{cell.row.name} {cell.method} seed {cell.seed}", cell.steps)
+                active[pipe] = _Active(cell, process, shown)
+            # The timeout is for signals: their handler sets a flag and does not end the wait.
             for ready in multiprocessing.connection.wait(list(active), timeout=0.5):
-                _listen(cast(Connection, ready), active, progress, warn, stopped)
+                _listen(cast(Connection, ready), active, warn, stopped)
             if stopped:
                 for running in active.values():
                     running.stop()
@@ -59,7 +63,7 @@ def run_cells(
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether this very run is there, finished or diverged; another run in its place is an error."""
+    """Whether the cell's run is there, finished or diverged; a run with other settings in its folder is an error."""
     note = cell.folder / DIVERGED
     if note.exists():
         same, done = note.read_text("utf-8").endswith(write(cell.config)), True
@@ -87,14 +91,15 @@ class _Stopped:
 @dataclass
 class _Active:
     cell: Cell
-    process: Any
-    told: bool = field(default=False)
+    process: BaseProcess
+    shown: RunProgress
+    is_stopping: bool = False
 
     def stop(self) -> None:
         """Ask it to save and end, once."""
-        if not self.told:
-            self.told = True
-            with contextlib.suppress(ProcessLookupError):
+        if not self.is_stopping and self.process.pid is not None:
+            self.is_stopping = True
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself meanwhile
                 os.kill(self.process.pid, signal.SIGTERM)
 
 
@@ -125,12 +130,13 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _launch(cell: Cell, task: Task, jobs: int, others: list[Connection]) -> tuple[Connection, Any]:
-    context: Any = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+def _launch(cell: Cell, task: Task, jobs: int, others: list[Connection]) -> tuple[Connection, BaseProcess]:
+    forks = hasattr(os, "fork")
+    context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    forked = task if hasattr(os, "fork") else None  # a task may have what cannot be sent; it is then made there anew
+    forked = task if forks else None  # a task may hold what cannot be sent: the process makes its own
     process = context.Process(target=_work, args=(cell, forked, jobs, theirs, [*others, ours]))
-    with _signals_wait():  # until the new process has its own handlers: under ours, a signal would be lost there
+    with _signals_wait():  # a new process has our handlers until it sets its own, and would lose a signal
         process.start()
     theirs.close()
     return ours, process
@@ -139,93 +145,94 @@ def _launch(cell: Cell, task: Task, jobs: int, others: list[Connection]) -> tupl
 def _listen(
     pipe: Connection,
     active: dict[Connection, _Active],
-    progress: CellProgress,
     warn: Callable[[str], None],
     stopped: _Stopped,
 ) -> None:
     """Take one message of a run: ("started", ...), ("event", ...) or ("evaluation", ...) for display,
-    ("warning", text), ("failed", text); a closed pipe is its end."""
-    cell = active[pipe].cell
+    ("warning", text), ("failed", text). A closed pipe means that the process has ended."""
+    cell, shown = active[pipe].cell, active[pipe].shown
     try:
         kind, *rest = pipe.recv()
     except (EOFError, OSError):
         process = active.pop(pipe).process
         process.join()
         pipe.close()
-        if is_done(cell):
-            progress.done(cell)
+        if is_done(cell):  # by its files: an exit code of 0 alone proves nothing
+            shown.finish(announce=True)
         elif not stopped:
             stopped.error = OrlomoError(f"{cell.folder}: the run ended with exit code {process.exitcode}")
         return
     if kind == "warning":
         warn(f"{cell.folder.name}: {rest[0]}")
     elif kind == "failed":
-        stopped.error = stopped.error or OrlomoError(rest[0])
+        stopped.error = stopped.error or OrlomoError(rest[0])  # the first: the others follow from the stop
     elif kind == "started":
-        progress.started(cell, *rest)
+        shown.begin(*rest)
     elif kind == "event":
-        progress.event(cell, *rest)
+        shown.event(*rest)
     else:
-        progress.evaluation(cell, *rest)
+        shown.evaluation(*rest)
 
 
-class _Teller(Callback):
-    """A run's progress, sent through a pipe; where its other end is closed, the run saves and ends."""
+class _PipeCallback(Callback):
+    """Sends a run's progress through a pipe. Where its other end is closed, the run saves and ends."""
 
     watches_only = True
 
     def __init__(self, pipe: Connection):
         self._pipe = pipe
+        self._measured: tuple[MetricColumn, ...] = ()
 
-    def tell(self, *message: Any) -> None:
+    def send(self, *message: object) -> None:
         try:
             self._pipe.send(message)
-        except OSError:
+        except OSError:  # the parent has ended
             signal.raise_signal(signal.SIGTERM)
 
     def started(self, run: RunHandle) -> None:
         columns = run.kept.event_columns if run.kept is not None else {}
-        self.tell("started", run.workers, run.total, {name: columns[name] for name in SHOWN if name in columns})
+        self._measured = run.measured
+        self.send("started", run.workers, run.total, {name: columns[name] for name in SHOWN if name in columns})
 
-    def event(self, row: dict[str, Any]) -> None:
-        self.tell("event", {name: row[name] for name in SHOWN if name in row})
+    def event(self, row: Row) -> None:
+        self.send("event", {name: row[name] for name in SHOWN if name in row})
 
-    def evaluation(self, row: dict[str, Any]) -> None:
-        self.tell("evaluation", row[ACCURACY])
+    def evaluation(self, row: Row) -> None:
+        self.send("evaluation", evaluation_text(self._measured, row))
 
 
 def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: list[Connection]) -> NoReturn:
     """One run in its own process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; outside a run, too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent stops us by SIGTERM
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    for other in others:
+    for other in others:  # inherited by the fork: a pipe must close when its own process ends
         other.close()
-    teller = _Teller(pipe)
+    messages = _PipeCallback(pipe)
 
     def warn(text: str) -> None:
-        teller.tell("warning", text)
+        messages.send("warning", text)
 
     code = 0
     try:
         if (cell.folder / "config.toml").exists():
-            resume(cell.folder, task=task, jobs=jobs, callbacks=[teller], warn=warn)
+            resume(cell.folder, task=task, jobs=jobs, callbacks=[messages], warn=warn)
         else:
-            start(cell.config, cell.folder, task=task, jobs=jobs, callbacks=[teller], warn=warn)
+            start(cell.config, cell.folder, task=task, jobs=jobs, callbacks=[messages], warn=warn)
     except Diverged as error:
         _note(cell, str(error))
         warn(str(error))
     except Interrupted as stop:
         code = 128 + stop.signal_number
     except OrlomoError as error:
-        teller.tell("failed", f"{cell.folder}: {error}")
+        messages.send("failed", f"{cell.folder}: {error}")
         code = 2
     except BaseException:
-        teller.tell("failed", f"{cell.folder}: {traceback.format_exc()}")
+        messages.send("failed", f"{cell.folder}: {traceback.format_exc()}")
         code = 1
     pipe.close()
-    os._exit(code)
+    os._exit(code)  # not sys.exit: what the fork inherited is the parent's to clean up
 
 
 def _note(cell: Cell, text: str) -> None:

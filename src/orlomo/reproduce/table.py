@@ -1,7 +1,7 @@
 """A finished experiment as tables: ours beside the paper's, at equal numbers of gradients and at equal virtual time.
 
-Below a table stands what a reader must know beside the numbers: what was scaled, with which settings, and how each
-column is meant.
+The caption under a table says what a reader must know beside the numbers: what was scaled, the settings, and what each
+column means.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from orlomo.data.catalog import DATASETS
 from orlomo.records.run import Run
-from orlomo.report.summary import markdown
+from orlomo.report.screen import duration
+from orlomo.report.summary import markdown, mean, number_text, spread, with_diverged
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, Row
 from orlomo.reproduce.plan import FEWEST_GROUPS, Cell, Scale, groups
-from orlomo.reproduce.progress import duration
 from orlomo.tasks.task import Task, data_size
 
 
@@ -68,16 +68,17 @@ def lines(results: dict[Cell, Run | None]) -> list[Line]:
 
 def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) -> list[Line]:
     whole = {method: [run for _, run in pairs if run is not None] for method, pairs in by_method.items()}
-    first_ends: dict[int, float] = {}  # by seed
+    first_ends: dict[int, float] = {}  # by seed: seeds have schedules of different lengths
     for run in (run for runs in whole.values() for run in runs):
         end = float(run.metric_columns["seconds"][-1])
         first_ends[run.config.seed] = min(end, first_ends.get(run.config.seed, math.inf))
-    base = _pace(whole.get("prsgdm", []))
+    base = _pace(whole.get("prsgdm", []))  # NaN without it: no speed-ups then
     table = []
     for method, pairs in by_method.items():
         cell, runs = pairs[0][0], whole[method]
         config = cell.config
         batch = config.batch_size or 0
+        # The number of training samples, which the config has only where it was limited.
         size = config.samples or (
             runs[0].metric_columns["samples"][-1] / runs[0].metric_columns["epoch"][-1] if runs else math.nan
         )
@@ -98,17 +99,17 @@ def _row_lines(row: Row, by_method: dict[str, list[tuple[Cell, Run | None]]]) ->
                 learning_rate=config.method.learning_rate,
                 paper_accuracy=paper_accuracy[0],
                 paper_accuracy_spread=paper_accuracy[1],
-                accuracy=100 * _mean(runs, ACCURACY),
-                accuracy_spread=100 * _spread(runs, ACCURACY),
+                accuracy=100 * mean(_last(runs, ACCURACY)),
+                accuracy_spread=100 * spread(_last(runs, ACCURACY)),
                 accuracy_at_equal_time=100 * _mean_at(runs, ACCURACY, first_ends),
                 paper_loss=paper_loss[0],
                 paper_loss_spread=paper_loss[1],
-                loss=_mean(runs, LOSS),
-                loss_spread=_spread(runs, LOSS),
-                seconds=_mean(runs, "seconds"),
+                loss=mean(_last(runs, LOSS)),
+                loss_spread=spread(_last(runs, LOSS)),
+                seconds=mean(_last(runs, "seconds")),
                 speed_up=_pace(runs) / base,
                 max_delay=max((_max_delay(run) for run in runs), default=0),
-                real_seconds=_mean(runs, "real_seconds"),
+                real_seconds=mean(_last(runs, "real_seconds")),
             )
         )
     return table
@@ -118,30 +119,15 @@ def _last(runs: list[Run], column: str) -> list[float]:
     return [float(run.metric_columns[column][-1]) for run in runs]
 
 
-def _mean(runs: list[Run], column: str) -> float:
-    return float(np.mean(_last(runs, column))) if runs else math.nan
-
-
-def _spread(runs: list[Run], column: str) -> float:
-    return float(np.std(_last(runs, column), ddof=1)) if len(runs) > 1 else math.nan
-
-
 def _mean_at(runs: list[Run], column: str, times: dict[int, float]) -> float:
     """The mean of the runs' curves, each at its seed's virtual time; between evaluations by a straight line."""
-    values = [
-        np.interp(
-            times[run.config.seed],
-            run.metric_columns["seconds"],
-            run.metric_columns[column],
-        )
-        for run in runs
-    ]
-    return float(np.mean(values)) if values else math.nan
+    tables = [(times[run.config.seed], run.metric_columns) for run in runs]
+    return mean([float(np.interp(end, table["seconds"], table[column])) for end, table in tables])
 
 
 def _pace(runs: list[Run]) -> float:
     """Epochs per virtual second."""
-    return _mean(runs, "epoch") / _mean(runs, "seconds") if runs else math.nan
+    return mean(_last(runs, "epoch")) / mean(_last(runs, "seconds"))
 
 
 def _max_delay(run: Run) -> int:
@@ -167,7 +153,7 @@ def results_table(table: list[Line]) -> str:
     """The table for a document; columns of the paper's numbers are left out where it has none."""
     drawn = [HEADINGS, *(_cells(line) for line in table)]
     kept = [column for column in range(len(HEADINGS)) if any(row[column] not in ("", "-") for row in drawn[1:])]
-    if len({line.method for line in table}) == 1:  # nothing to be equal with
+    if len({line.method for line in table}) == 1:  # nothing to compare with
         kept = [column for column in kept if HEADINGS[column] != "accuracy, equal time"]
     headings, *rows = [[row[column] for column in kept] for row in drawn]
     return markdown(headings, rows, words=("row", "method"))
@@ -175,36 +161,33 @@ def results_table(table: list[Line]) -> str:
 
 def _cells(line: Line) -> tuple[str, ...]:
     accuracy = _with_spread(line.accuracy, line.accuracy_spread)
-    if line.diverged:
-        accuracy = f"{line.diverged} of {line.runs} diverged" + (f"; {accuracy}" if line.diverged < line.runs else "")
     return (
         f"{line.task} {line.scenario} K={line.workers} S={line.local_steps}",
         line.method,
         _with_spread(line.paper_accuracy, line.paper_accuracy_spread),
-        accuracy,
+        with_diverged(accuracy, line.diverged, line.runs),
         _with_spread(line.accuracy_at_equal_time, math.nan),
         _with_spread(line.paper_loss, line.paper_loss_spread),
         _with_spread(line.loss, line.loss_spread, 3),
-        "-" if math.isnan(line.seconds) else f"{line.seconds:.0f}",
-        "-" if math.isnan(line.speed_up) else f"{line.speed_up:.2f}x",
+        number_text(line.seconds, ".0f"),
+        number_text(line.speed_up, ".2f", "x"),
         str(line.max_delay) if line.diverged < line.runs else "-",
     )
 
 
-def _with_spread(mean: float, spread: float, digits: int = 2) -> str:
-    if math.isnan(mean):
-        return "-"
-    return f"{mean:.{digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{digits}f}")
+def _with_spread(value: float, spread: float, digits: int = 2) -> str:
+    form = f".{digits}f"
+    return number_text(value, form) + ("" if math.isnan(value) or math.isnan(spread) else f" ± {spread:{form}}")
 
 
 def is_sample(name: str, task: Task) -> bool:
-    """Whether fewer images of its data set are stored than there are."""
+    """Whether only a part of the task's data set is stored here."""
     whole = [dataset.counts["train"] for dataset in DATASETS.values() if f"{name}-".startswith(f"{dataset.name}-")]
     return any(task.size < count for count in whole)
 
 
 def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table: list[Line], seeds: int) -> str:
-    """A list in Markdown."""
+    """The caption of a table, as a list in Markdown."""
     recipe = experiment.recipe
     points = []
     epochs = sorted({line.epochs for line in table})
@@ -243,8 +226,8 @@ def caption(experiment: Experiment, scale: Scale, tasks: dict[str, Task], table:
         f"Momentum {recipe.momentum:g}, weight decay {recipe.weight_decay:g}."
     )
     points.append(
-        "Equal gradients: at the end of each run, after the same number of gradients, but that a synchronous method "
-        "completes its last barrier. Equal time: at the virtual time "
+        "Equal gradients: at the end of each run, after the same number of gradients (a synchronous method also "
+        "completes its last barrier). Equal time: at the virtual time "
         "at which the first method of the row had finished. Virtual time 1: a local step of a fast worker. "
         "Speed-up: gradients per virtual second against prsgdm."
     )

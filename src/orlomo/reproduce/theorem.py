@@ -59,7 +59,7 @@ class TheoremRow:
     """The theorem's left side, as a mean over seeds with its standard error, beside the right side."""
 
     law: str
-    covered: bool  # whether the theorem speaks of this law
+    covered: bool  # whether the theorem holds for this law
     workers: int
     local_steps: int
     iterations: int
@@ -89,14 +89,14 @@ class TheoremRow:
 def measure(
     cases: Sequence[Case] = CASES, laws: Sequence[Law] = LAWS, seeds: int = 8, schedule_seed: int = 0
 ) -> list[TheoremRow]:
-    """A row for each case, law of delays and gamma.
+    """One row per case, law of delays and gamma.
 
     >>> rows = measure([Case(workers=2, local_steps=2, iterations=50)], LAWS[:1], seeds=2)
     >>> all(row.measured <= row.bound for row in rows)
     True
     """
     require(seeds >= 2, f"seeds must be at least 2, for a standard error, not {seeds}")
-    chosen = [(case, _rates(case)) for case in cases]  # a wrong one is an error before anything is computed
+    chosen = [(case, _rates(case)) for case in cases]  # all are checked before anything is computed
     return [row for case, rates in chosen for law in laws for row in _rows(case, rates, law, seeds, schedule_seed)]
 
 
@@ -135,28 +135,15 @@ def remark_rate(case: Case, facts: Facts) -> float:
 
 
 def usual_rates(case: Case, facts: Facts) -> dict[str, float]:
-    """The largest gamma, its half and its tenth, and the remark's where that is another one."""
+    """The largest gamma, its half and its tenth, and the remark's where that differs."""
     largest, remark = largest_rate(case, facts), remark_rate(case, facts)
     if remark == largest:
         return {"largest, remark's": largest, "half": largest / 2, "tenth": largest / 10}
     return {"largest": largest, "remark's": remark, "half": largest / 2, "tenth": largest / 10}
 
 
-HEADINGS = [
-    "K",
-    "S",
-    "T",
-    "beta",
-    "delays",
-    "largest delay",
-    "gamma",
-    "measured",
-    "bound",
-    "descent",
-    "noise",
-    "drift",
-    "ratio",
-]
+HEADINGS = ["K", "S", "T", "beta", "delays", "largest delay", "gamma", "measured", "bound"]
+HEADINGS += ["descent", "noise", "drift", "ratio"]  # the bound's terms, and measured over bound
 
 
 def theorem_table(rows: Sequence[TheoremRow]) -> str:
@@ -188,7 +175,7 @@ def _rates(case: Case) -> Mapping[str, float]:
     rates = usual_rates(case, facts) if case.learning_rates is None else case.learning_rates
     limit = largest_rate(case, facts)
     for name, rate in rates.items():
-        allowed = 0 < rate <= limit * (1 + 1e-12)
+        allowed = 0 < rate <= limit * (1 + 1e-12)  # a file may have the limit itself, rounded
         require(allowed, f"learning rate {name!r}: Theorem 1 needs it above 0 and at most {limit:.6g}, not {rate:.6g}")
     return rates
 
@@ -198,6 +185,7 @@ def _rows(case: Case, rates: Mapping[str, float], law: Law, seeds: int, schedule
     k, s, t = case.workers, case.local_steps, case.iterations
     schedule = settled_trace(OrLoMo(local_steps=s), law.cluster(k, s, t), k, t, schedule_seed)
     weight = torch.from_numpy(weights(schedule, t))
+    # All gammas at once, on one schedule and with the same samples: their rows differ by gamma alone.
     norms = squared_norms(case, schedule, list(rates.values()), seeds)
     means = torch.einsum("t,tgs->gs", weight, norms) / weight.sum()  # for each gamma and seed
     return [
@@ -214,7 +202,7 @@ def _rows(case: Case, rates: Mapping[str, float], law: Law, seeds: int, schedule
             rate_name=name,
             learning_rate=rate,
             measured=float(values.mean()),
-            standard_error=float(values.std()) / math.sqrt(seeds),
+            standard_error=float(values.std()) / math.sqrt(seeds),  # std is the unbiased one
             **bound_terms(case, facts, rate),
         )
         for (name, rate), values in zip(rates.items(), means, strict=True)

@@ -1,10 +1,10 @@
 """Runs for Theorem 1: wild laws of delay, the weights of the theorem's mean, and squared gradient norms at every w_t.
 
-The theorem weighs |grad F(w_t)|^2 by eta-hat_{t,k} = eta_{next(t,k)}, where worker k was handed w_t (every worker, for
-w_0) and next(t,k) is the iteration of its next report. That is the report whose index is t. So the weight of w_t is the
-sum of eta over the reports with index t, whenever they come, and for those that come after the run's end T the schedule
-is laid down further until the last of them is in. They need no gradients: eta depends on delays alone. A round that a
-crash loses has no report and so no weight.
+The theorem weighs |grad F(w_t)|^2 by eta-hat_{t,k} = eta_{next(t,k)}, where w_t was sent to worker k (w_0: to all
+workers) and next(t,k) is the iteration of its next report. That is the report whose index is t. So the weight of w_t is
+the sum of eta over the reports with index t, whenever they come. Some come after the run's end T: the schedule is made
+longer until the last of them is in. These need no gradients: eta depends on delays alone. A round that a crash loses
+has no report and so no weight.
 
 The task is the built-in `nonconvex`, whose constants are known. A step draws its samples with replacement,
 independently of all else, as Assumption 1 asks (a shuffled epoch would not do: its last samples depend on the others).
@@ -50,10 +50,11 @@ class Law:
 
     name: str
     cluster: Callable[[int, int, int], Cluster]
-    covered: bool = True  # whether Theorem 1 speaks of it: K stays the same and no round is lost
+    covered: bool = True  # whether Theorem 1 holds for it: K stays the same and no round is lost
 
 
 def _one_report_near_the_end(workers: int, local_steps: int, iterations: int) -> Cluster:
+    # The others report at every 1 / (K-1) of a round, so that T reports take T / (K-1) rounds.
     slow = Speed(count=1, factor=max(1.0, 0.9 * iterations / max(1, workers - 1)), law="fixed")
     return Cluster(speeds=(Speed(law="fixed"), slow))
 
@@ -75,18 +76,19 @@ LAWS = (
 )
 
 
-def settled_trace(method: OrLoMo, place: Cluster, workers: int, iterations: int, seed: int = 0) -> Schedule:
-    """The schedule of a run, and so much more that every vector handed out before its end is reported or lost."""
+def settled_trace(method: OrLoMo, cluster: Cluster, workers: int, iterations: int, seed: int = 0) -> Schedule:
+    """The schedule of a run, continued until every assignment made before its end is reported or lost."""
     reports = iterations + 4 * workers
     while True:
-        schedule = trace(method, workers=workers, iterations=reports, cluster=place, seed=seed)
+        schedule = trace(method, workers=workers, iterations=reports, cluster=cluster, seed=seed)
         if _settled(schedule, workers, iterations):
             return schedule
-        reports *= 2
+        reports *= 2  # a heavy tail may keep one worker busy for most of a run
 
 
 def _settled(schedule: Schedule, workers: int, iterations: int) -> bool:
     rows = _rows_of_run(schedule, iterations)
+    # Every worker present at the run's end holds an assignment; its next event, a report or a loss, settles it.
     present = set(range(workers))
     for kind, worker in zip(schedule["kind"][:rows].tolist(), schedule["worker"][:rows].tolist(), strict=True):
         if kind in DEPARTURES:
@@ -109,12 +111,13 @@ def weights(schedule: Schedule, iterations: int) -> NDArray[np.float64]:
     """
     wanted = schedule.reports & (schedule["index"] < iterations)
     result = np.zeros(iterations)
+    # Not `result[index] += eta`: all workers report w_0, and repeated indices would count once.
     np.add.at(result, schedule["index"][wanted], schedule["eta"][wanted])
     return result
 
 
 def largest_delay(schedule: Schedule, iterations: int) -> int:
-    """Of the run's own reports."""
+    """The largest delay of the run's own reports."""
     return int(schedule["delay"][: _rows_of_run(schedule, iterations)].max())
 
 
@@ -163,25 +166,26 @@ def squared_norms(case: Case, schedule: Schedule, rates: Sequence[float], seeds:
     for kind, worker in zip(schedule["kind"][:rows].tolist(), schedule["worker"][:rows].tolist(), strict=True):
         if kind in DEPARTURES:
             del held[worker]
-            answer = server.leave(worker)
+            assignments = server.leave(worker)
         elif kind != REPORT:
-            answer = server.join(worker)
+            assignments = server.join(worker)
         else:
             t = server.iteration
+            # At w_t, before the report is folded in; without noise.
             result[t] = gradient(server.params).view(shape).square_().sum(dim=2)
-            answer = server.receive(steps.run(held.pop(worker), errors[chosen[t]].mean(dim=1)))
-        held.update({assignment.worker: assignment for assignment in answer})
+            assignments = server.receive(steps.run(held.pop(worker), errors[chosen[t]].mean(dim=1)))
+        held.update({assignment.worker: assignment for assignment in assignments})
     return result
 
 
 @dataclass(frozen=True)
 class _Round:
     rule: WorkerRule
-    params: Tensor  # what the rule changes, as gammas x seeds x dimensions
+    params: Tensor  # the rule's parameters, as gammas x seeds x dimensions
     rates: Tensor
 
     def run(self, assignment: Assignment, errors: Tensor) -> Report:
-        """A round with an error for each step and seed; all gammas meet the same."""
+        """A round with one error per step and seed, the same for all gammas."""
         self.rule.start(assignment)
         for error in errors:
             self.rule.step(gradient(self.params, error).mul_(self.rates).view(-1))
@@ -190,5 +194,6 @@ class _Round:
 
 def _samples(size: int, shape: tuple[int, int, int], seeds: int) -> Tensor:
     """Which samples: iterations x steps x batch x seeds, with replacement, each seed from its own generator."""
+    # int32 is part of the stream: with int64 the generator would draw other samples.
     drawn = [generator(seed, "theorem").integers(0, size, shape, dtype=np.int32) for seed in range(seeds)]
     return torch.from_numpy(np.stack(drawn, axis=-1)).long()

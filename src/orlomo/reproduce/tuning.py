@@ -1,4 +1,4 @@
-"""Choosing learning rates: a grid a method, one short run each, judged on training samples held out from training."""
+"""Choose learning rates: one grid per method, one short run per rate, judged on held-out training samples."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.files import write_text_atomically
 from orlomo.records.run import Run
+from orlomo.report.screen import ProgressDisplay
 from orlomo.reproduce.experiment import ACCURACY, Experiment
 from orlomo.reproduce.plan import Cell, run_config
-from orlomo.reproduce.progress import CellProgress
 from orlomo.reproduce.runner import run_cells
 from orlomo.tasks.task import Task
 
@@ -27,7 +27,7 @@ FILE = "learning-rates.toml"
 def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, folder: Path, device: str) -> list[Cell]:
     """The runs of the grid."""
     tuning = experiment.tuning
-    share = tuning.epochs / experiment.recipe.epochs
+    share = tuning.epochs / experiment.recipe.epochs  # the learning rate drops at the same fractions of the run
     recipe = dataclasses.replace(
         experiment.recipe,
         epochs=float(tuning.epochs),
@@ -44,8 +44,8 @@ def tuning_cells(experiment: Experiment, methods: tuple[str, ...], task: Task, f
         for rate in experiment.grid[method]:
             config = run_config(experiment, row, method, recipe, rate, 0, device)
             config = dataclasses.replace(config, held_out=tuning.held_out, evaluate_every=float(tuning.epochs))
-            place = folder / "tuning" / row.name / f"{label(method)}-lr{rate:g}"
-            cells.append(Cell(row, method, 0, config, place, steps))
+            own = folder / "tuning" / row.name / f"{label(method)}-lr{rate:g}"
+            cells.append(Cell(row, method, 0, config, own, steps))
     return cells
 
 
@@ -57,7 +57,7 @@ def tune(
     *,
     jobs: int,
     device: str,
-    progress: CellProgress,
+    progress: ProgressDisplay,
     warn: Callable[[str], None],
 ) -> Path:
     """Run the grid, choose by the mean over the rows, and write FILE: the chosen rates, and each one's accuracies."""
@@ -67,12 +67,13 @@ def tune(
     for cell, run in results.items():
         accuracies = tried.setdefault(cell.method, {}).setdefault(f"{cell.config.method.learning_rate:g}", [])
         accuracies.append(held_out_accuracy(run))
-    known = read(folder / FILE) if (folder / FILE).is_file() else {}  # other methods' of an earlier call
+    known = read(folder / FILE) if (folder / FILE).is_file() else {}  # an earlier call may have tuned other methods
     chosen = dict(known.get("chosen", {}))
     for method, by_rate in tried.items():
-        best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))
+        best = max(by_rate, key=lambda rate: (sum(by_rate[rate]), -float(rate)))  # of equals, the smallest rate
         require(sum(by_rate[best]) > 0, f"every learning rate of {method} diverged: give smaller ones in the grid")
         chosen[method] = float(best)
+        # Beyond an edge there may be a better rate; of one or two rates each is at an edge.
         ordered = [float(rate) for rate in by_rate]
         if len(ordered) > 2 and float(best) in (min(ordered), max(ordered)):
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")

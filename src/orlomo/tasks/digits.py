@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +18,11 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-def _rows() -> tuple[NDArray[Any], NDArray[Any]]:
+def _rows() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Images and labels from scikit-learn's file; importing it takes 30 times as long as reading the file."""
     found = importlib.util.find_spec("sklearn")
-    places = [] if found is None else list(found.submodule_search_locations or [])
-    for path in (Path(place) / "datasets" / "data" / "digits.csv.gz" for place in places):
+    folders = [] if found is None else list(found.submodule_search_locations or [])
+    for path in (Path(folder) / "datasets" / "data" / "digits.csv.gz" for folder in folders):
         if path.is_file():
             rows = np.loadtxt(path, delimiter=",")
             return rows[:, :-1], rows[:, -1]
@@ -40,6 +39,7 @@ def digits() -> Task:
     1437
     """
     images, labels = _rows()
+    # Pixels are 0 to 16.
     inputs = torch.tensor(images / 8.0 - 1.0, dtype=torch.float32)
     targets = torch.tensor(labels, dtype=torch.int64)
     test = torch.arange(len(targets)) % 5 == 0

@@ -6,7 +6,6 @@ Running statistics are those of the parameters that are evaluated.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,9 +43,11 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
     """Evaluate the model at these parameters; a function of the arguments alone."""
     with isolated():
         load_trained(task, flat, params, seed, buffers)
+        # The same samples at every evaluation of a run, or the curve would have noise of its own.
         chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
         parts = {TRAIN: (task.train_data, np.sort(chosen))}
         parts |= {name: (data, np.arange(data_size(data))) for name, data in task.test_sets.items()}
+        # Measured one data set after another, then put into the declared order.
         wanted = measured(task)
         values: dict[str, float] = {}
         for name, (data, indices) in parts.items():
@@ -61,8 +62,10 @@ def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffer
     `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
     """
     flat.params.copy_(params)
+    # Buffers of an earlier evaluation must not leak into this one.
     flat.reset_buffers()
     with isolated():
+        # Recalibration calls the loss, which may draw random numbers.
         seed_global(derive(seed, "evaluation"))
         if task.buffers == "average" and buffers is not None:
             write_buffers(flat, buffers)
@@ -77,6 +80,7 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
     if not layers:
         return
     flat.module.eval()  # dropout stays off; only the statistics are in training mode
+    # `reset_statistics` sets them to None, for a plain mean over the batches.
     momenta = {layer: layer.momentum for layer in layers}
     reset_statistics(flat)
     for layer in layers:
@@ -93,7 +97,7 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
 
 
 def reset_statistics(flat: FlatModule) -> None:
-    """Start running statistics anew; BatchNorm's as a plain mean over the batches to come, no moving average."""
+    """Reset running statistics; BatchNorm's as a plain mean over the batches to come, not as a moving average."""
     for module in flat.module.modules():
         if isinstance(module, _NormBase):
             module.reset_running_stats()
@@ -129,11 +133,12 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
 
 def _remembering(forward: Forward) -> Forward:
     """A forward pass that gives its last answer again when asked the same: several metrics then share one pass."""
-    last: tuple[Any, ...] = ()
-    answer: Any = None
+    last: tuple[object, ...] = ()
+    answer: object = None
 
-    def remembered(*inputs: Any, **options: Any) -> Any:
+    def remembered(*inputs: object, **options: object) -> object:
         nonlocal last, answer
+        # The same objects, not equal ones: comparing tensors would cost a pass, and `last` keeps them alive.
         same = len(inputs) == len(last) and all(new is old for new, old in zip(inputs, last, strict=True))
         if not inputs or options or not same:
             last, answer = inputs, forward(*inputs, **options)

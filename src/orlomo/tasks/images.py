@@ -22,7 +22,7 @@ PADDING = 4
 
 
 class Colours(NamedTuple):
-    """Mean and standard deviation of a data set's training pixels, a channel each, on the scale of 0 to 1."""
+    """Mean and standard deviation of a data set's training pixels, one number per channel, on the scale of 0 to 1."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -44,18 +44,19 @@ class Normalised(nn.Module):
         super().__init__()
         self.network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         shape = (1, -1, 1, 1)
+        # Not persistent: constants of the data set are no part of the trained model's state.
         self.register_buffer("mean", 255 * torch.tensor(colours.mean).view(shape), persistent=False)
         self.register_buffer("scale", 1 / (255 * torch.tensor(colours.deviation)).view(shape), persistent=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """A score a class."""
+        """One score per class."""
         x = pictures.to(self.mean.dtype).sub(self.mean).mul(self.scale)
         scores: Tensor = self.network(x.contiguous(memory_format=torch.channels_last))
         return scores
 
 
 def crop_and_flip(batch: Batch, generator: torch.Generator) -> Batch:
-    """Pad by 4 black pixels, crop to the old size at a random place, mirror half of the pictures.
+    """Pad by 4 black pixels, crop to the old size at a random position, mirror half of the pictures.
 
     >>> pictures = torch.arange(2 * 3 * 8 * 8, dtype=torch.uint8).view(2, 3, 8, 8)
     >>> crop_and_flip((pictures, torch.zeros(2)), torch.Generator().manual_seed(0))[0].shape
@@ -63,6 +64,7 @@ def crop_and_flip(batch: Batch, generator: torch.Generator) -> Batch:
     """
     pictures, labels = batch
     count, height, width = len(pictures), pictures.shape[2], pictures.shape[3]
+    # Drawn on the CPU, then moved: the numbers are the same on every device.
     draws = torch.randint(0, 2 * PADDING + 1, (2, count), generator=generator).to(pictures.device)
     mirrored = torch.randint(0, 2, (count,), generator=generator, dtype=torch.bool).to(pictures.device)
     padded = functional.pad(pictures, (PADDING,) * 4)

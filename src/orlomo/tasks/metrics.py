@@ -14,7 +14,7 @@ import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -46,7 +46,7 @@ class Predictions(Protocol):
     """A metric of the shape that torchmetrics has."""
 
     def update(self, preds: Tensor, target: Tensor) -> None: ...
-    def compute(self) -> Any: ...
+    def compute(self) -> object: ...
     def reset(self) -> None: ...
 
 
@@ -159,20 +159,20 @@ def as_metric(given: Metric | Predictions) -> Metric:
     )
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(given).__name__).lower()
     lower = getattr(given, "higher_is_better", True) is False  # what torchmetrics' own say about themselves
+    # A copy for each evaluation: the object that was given stays as it is.
     return Metric(name, functools.partial(copy.deepcopy, given), better="lower" if lower else "higher")
 
 
 def make_measure(metric: Metric) -> Measure:
     """A new measure, ready for the first batch."""
-    made: Any = metric.make()
+    made = metric.make()
     if _takes_predictions(made):
         return _OfPredictions(metric.name, made)
     whole = callable(getattr(made, "update", None)) and callable(getattr(made, "compute", None))
     require(
         whole, f"metric {metric.name!r}: make() must give an object with update and compute, not {type(made).__name__}"
     )
-    measure: Measure = made
-    return measure
+    return cast(Measure, made)
 
 
 def number(name: str, value: object) -> float:
@@ -200,6 +200,7 @@ class _Mean:
         self._total, self._samples = 0.0, 0
 
     def update(self, model: nn.Module, batch: Batch) -> None:
+        # Weighted by samples: the last batch may be smaller.
         count = samples_in(batch)
         self._total += number(self._name, self._fn(model, batch)) * count
         self._samples += count
@@ -220,6 +221,7 @@ class _Accuracy(PlainForward):
 
     def update(self, model: nn.Module, batch: Batch) -> None:
         right = count_correct(model, batch)
+        # NaN stays NaN in the sum: one batch that is no classification makes the whole value NaN.
         self._right += math.nan if right is None else int(right)
         self._samples += samples_in(batch)
 
@@ -234,8 +236,9 @@ accuracy = Metric("accuracy", _Accuracy, scale=100.0)
 class _OfPredictions(PlainForward):
     """A metric of torchmetrics' shape, given the model's outputs for batches (inputs, targets)."""
 
-    def __init__(self, name: str, metric: Any):
+    def __init__(self, name: str, metric: Predictions):
         self._name, self._metric = name, metric
+        # The copy may hold what the user updated it with before.
         metric.reset()
 
     def update(self, model: nn.Module, batch: Batch) -> None:
@@ -243,6 +246,7 @@ class _OfPredictions(PlainForward):
         require(pair, f"metric {self._name!r} needs batches (inputs, targets): give a Metric with update(model, batch)")
         inputs, target = batch
         if isinstance(self._metric, nn.Module) and isinstance(target, Tensor):
+            # torchmetrics keeps its sums on a device, which must be that of the batches.
             self._metric.to(target.device)
         self._metric.update(model(inputs), target)
 
@@ -250,10 +254,11 @@ class _OfPredictions(PlainForward):
         return number(self._name, self._metric.compute())
 
 
-def _takes_predictions(given: object) -> bool:
+def _takes_predictions(given: object) -> TypeGuard[Predictions]:
     """Whether this has torchmetrics' shape: update(preds, target), compute() and reset()."""
     if not all(callable(getattr(given, name, None)) for name in ("update", "compute", "reset")):
         return False
+    # By its parameters' names, since our own measures have `update` and `compute`, too.
     return list(inspect.signature(given.update).parameters)[:2] == ["preds", "target"]  # type: ignore[attr-defined]
 
 

@@ -44,7 +44,7 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """The network: a convolution, three stages of `blocks` blocks, a mean over the picture, a linear layer.
 
-    It works for any picture size, since the last mean is over whatever is left of it.
+    It works for any picture size, since the last mean is over all that is left of it.
 
     >>> sum(p.numel() for p in ResNet(blocks=3, classes=10).parameters())
     269722
@@ -64,10 +64,11 @@ class ResNet(nn.Module):
         self.linear = nn.Linear(inputs, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
+                # As in the paper (He et al. 2015); torch's own default is narrower.
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """A score a class."""
+        """One score per class."""
         out = functional.relu(self.norm(self.conv(x)))
         pooled: Tensor = self.blocks(out).mean(dim=(2, 3))
         scores: Tensor = self.linear(pooled)
@@ -132,7 +133,7 @@ class SqueezeNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """A score a class."""
+        """One score per class."""
         return functional.adaptive_avg_pool2d(self.layers(x), 1).flatten(1)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from orlomo.errors import ConfigError, unknown_name
-from orlomo.loading import is_place, load_attribute
+from orlomo.loading import is_import_path, load_attribute
 
 if TYPE_CHECKING:
     from orlomo.config import RunConfig
@@ -35,7 +35,7 @@ def task(name: str, batch_size: int | None = None) -> Task:
     >>> task("digits", batch_size=32).batch_size
     32
     """
-    found = _own(name) if is_place(name) else maker(name)()
+    found = _own(name) if is_import_path(name) else maker(name)()
     return found if batch_size is None else dataclasses.replace(found, batch_size=batch_size)
 
 
@@ -63,7 +63,7 @@ def _own(name: str) -> Task:
     from orlomo.tasks.task import Task
 
     found = load_attribute(name, "task")
-    made = found if isinstance(found, Task) else found()
+    made = found() if callable(found) else found
     if not isinstance(made, Task):
         raise ConfigError(f"{name} is not an orlomo.Task, nor a function that makes one")
     return dataclasses.replace(made, name=name)

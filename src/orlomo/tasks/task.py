@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Subset, TensorDataset, default_collate
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from orlomo.errors import require, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.flat import FlatModule
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
@@ -23,11 +23,12 @@ Batch: TypeAlias = Any
 """What a data set's samples collate to: usually a tuple of tensors."""
 
 
+@runtime_checkable
 class MapStyle(Protocol):
     """A map-style data set."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> object: ...
 
 
 Data: TypeAlias = Tensor | Sequence[Tensor] | MapStyle
@@ -44,7 +45,7 @@ def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be learnt.
+    """A learning problem: a model, a loss and data.
 
     Args:
         model: makes the module; its initial parameters come from the run's seed.
@@ -87,6 +88,7 @@ class Task:
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
+        # The class is frozen for users; this is still its construction.
         object.__setattr__(self, "train_data", checked_data(self.train_data, "train_data"))
         if self.test_data is not None:
             object.__setattr__(self, "test_data", _checked_tests(self.test_data))
@@ -113,6 +115,7 @@ class Task:
     @property
     def has_plain_loss(self) -> bool:
         """Whether the loss is known to call the model on a batch's inputs once, and to do nothing else with it."""
+        # Any other function might, for example, call the model twice, or with another argument.
         return self.loss is classification_loss
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -123,6 +126,7 @@ class Task:
 
     def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
         """The model at its initial parameters for this seed, flattened."""
+        # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
             return FlatModule(self.model().to(device))
@@ -137,11 +141,13 @@ class Task:
         """Which samples each local step of a round takes; the worker has taken `first_step` steps before it."""
         size, count = self.size, self.batch_size
         if self.sampling == "replacement":
+            # By round: nothing of the rounds before is needed.
             draw = generator(seed, "batches", worker, round)
             return list(draw.integers(0, size, (local_steps, count)))
         # A worker's samples are one long stream of shuffled epochs; a batch may reach over an epoch's end.
         first = round * local_steps if first_step is None else first_step
         begin, end = first * count, (first + local_steps) * count
+        # Only the epochs that this round touches, usually one or two, are shuffled again.
         orders = [
             generator(seed, "epoch", worker, epoch).permutation(size)
             for epoch in range(begin // size, (end - 1) // size + 1)
@@ -165,6 +171,7 @@ def subset(task: Task, samples: int | None = None, held_out: float = 0.0) -> Tas
         return task
     count = task.size if samples is None else samples
     require(count <= task.size, f"samples is {count}, but {task.name} has only {task.size} training samples")
+    # Seed 0 and not the run's: runs with different seeds must see the same samples to be comparable.
     chosen = generator(0, "subset").permutation(task.size)[:count]
     tested = round(held_out * count)
     require(
@@ -179,25 +186,25 @@ def select(data: Data, indices: NDArray[np.int64]) -> Data:
     """These samples of a data set, as a data set."""
     tensors = as_tensors(data)
     if tensors is None:
-        samples: Any = data
-        return Subset(samples, indices.tolist())
+        return Subset(cast("Dataset[object]", data), indices.tolist())  # it only indexes them
+    # Sorted: gathering reads memory front to back; batches are shuffled later anyway.
     index = torch.from_numpy(np.sort(indices))
     return tuple(part[index] for part in tensors) if not isinstance(data, Tensor) else data[index]
 
 
-def checked_data(data: Any, name: str) -> Data:
+def checked_data(data: object, name: str) -> Data:
     """The data, numpy arrays made tensors; an error where they cannot be indexed."""
     if isinstance(data, np.ndarray):
         data = torch.from_numpy(data)
     if isinstance(data, (tuple, list)) and data and all(isinstance(part, (np.ndarray, Tensor)) for part in data):
         data = tuple(torch.as_tensor(part) for part in data)
-    map_style = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    require(map_style, f"{name} must be tensors or a map-style data set, not {type(data).__name__}")
+    if not isinstance(data, MapStyle):
+        raise ConfigError(f"{name} must be tensors or a map-style data set, not {type(data).__name__}")
     require(data_size(data) > 0, f"{name} is empty")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-def _checked_tests(data: Any) -> Data | dict[str, Data]:
+def _checked_tests(data: object) -> Data | dict[str, Data]:
     if not isinstance(data, Mapping):
         return checked_data(data, "test_data")
     require(bool(data), "test_data is empty: give at least one test set, or None")
@@ -229,9 +236,7 @@ def fetch(data: Data, indices: NDArray[np.int64], device: torch.device | str = "
     """The batch of these samples: by indexing for tensors, by collating for map-style data sets."""
     tensors = as_tensors(data)
     if tensors is None:
-        samples: Any = data
-        batch = default_collate([samples[int(index)] for index in indices])
-        return to_device(batch, device)
+        return to_device(default_collate([data[int(index)] for index in indices]), device)
     index = torch.from_numpy(np.ascontiguousarray(indices))
     parts = tuple(to_device(part[index], device) for part in tensors)
     return parts[0] if isinstance(data, Tensor) else parts
@@ -243,6 +248,7 @@ def to_device(batch: Batch, device: torch.device | str) -> Batch:
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):
         return {key: to_device(value, device) for key, value in batch.items()}
+    # A named tuple takes its parts as separate arguments, not as one sequence.
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(to_device(value, device) for value in batch))
     if isinstance(batch, (tuple, list)):

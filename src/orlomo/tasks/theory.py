@@ -19,7 +19,7 @@ DIMENSIONS = 32
 
 
 class Point(nn.Module):
-    """A model that is nothing but its parameter vector, which starts at a fixed place."""
+    """A model that is nothing but its parameter vector, which starts at a fixed point."""
 
     def __init__(self, start: Tensor):
         super().__init__()
@@ -51,6 +51,7 @@ def nonconvex() -> Task:
 def _task(name: str, function: Callable[[Tensor], Tensor], smoothness: float, minimum: float) -> Task:
     source = generator(0, "theory", name)
     noise = torch.from_numpy(source.normal(0, 0.5, (SIZE, DIMENSIONS))).float()
+    # Of mean zero, so that the mean loss over the data is F itself.
     noise -= noise.mean(dim=0)
     start = torch.from_numpy(source.normal(0, 1.5, DIMENSIONS)).float()
 

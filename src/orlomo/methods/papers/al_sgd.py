@@ -49,10 +49,5 @@ class ALSGD(Method):
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
     def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
-        fold_plain(state, fold, report)
-
-
-def fold_plain(state: ServerState, fold: Fold, report: Report) -> None:
-    """Line 7 of Algorithm 1: w -= eta Delta w."""
-    for w, delta in state.chunks("params", report=report):
-        w.sub_(delta, alpha=fold.eta)
+        for w, delta in state.chunks("params", report=report):
+            w.sub_(delta, alpha=fold.eta)  # line 7: w -= eta Delta w

@@ -1,7 +1,7 @@
-"""Asynchronous momentum that ignores the order: what people write by hand.
+"""Asynchronous momentum that ignores the order: the rule that is often written by hand.
 
-Each report moves one momentum on the server, whenever it comes and however old it is. It is the baseline that ordered
-momentum is to be compared with, and stands in no paper of its own.
+Each report moves one momentum on the server, whenever it comes and however old it is. It is the baseline for
+ordered momentum, and has no paper of its own.
 
 Symbols -> fields: w -> `params`, m -> `momentum`, D -> `delta_params`, beta -> `momentum` of the method,
 eta -> `server_rate`, K -> `fold.workers`.

@@ -17,7 +17,7 @@ from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
-from orlomo.methods.papers.ormo_da import fold_ordered
+from orlomo.methods.papers.orlomo import open_groups
 from orlomo.methods.state import ServerState
 from orlomo.methods.worker import PlainSteps, WorkerRule
 
@@ -56,4 +56,9 @@ class LocalOrMoDA(Method):
         return PlainSteps(params, self.weight_decay, self.clip_norm)
 
     def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
-        fold_ordered(state, fold, report, self.momentum)
+        beta, weight = self.momentum, self.weight(fold)
+        reach = (1 - beta ** (fold.behind + 1)) / (1 - beta) * fold.eta
+        for w, u, delta in state.chunks("params", "momentum", report=report):
+            open_groups(w, u, beta, fold.boundary)  # lines 6-10
+            u.add_(delta, alpha=weight)  # line 12
+            w.sub_(delta, alpha=reach)  # line 13

@@ -50,23 +50,13 @@ class PRSGDm(Method):
         return MomentumSteps(params, self.momentum, self.weight_decay, self.clip_norm)
 
     def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
-        sum_report(state, report)
+        for sum_w, sum_u, delta_w, u in state.chunks("sum_params", "sum_momentum", report=report):
+            sum_w.add_(delta_w)
+            sum_u.add_(u)
 
     def close(self, state: ServerState, reports: int) -> None:
-        average_momentum(state, reports)
-
-
-def sum_report(state: ServerState, report: Report) -> None:
-    """Add a report, with its momentum, to the open barrier's sums."""
-    for sum_w, sum_u, delta_w, u in state.chunks("sum_params", "sum_momentum", report=report):
-        sum_w.add_(delta_w)
-        sum_u.add_(u)
-
-
-def average_momentum(state: ServerState, reports: int) -> None:
-    """w <- mean of the workers' w, u <- mean of the workers' u; the sums start again at zero."""
-    for w, u, sum_w, sum_u in state.chunks("params", "momentum", "sum_params", "sum_momentum"):
-        w.sub_(sum_w, alpha=1 / reports)
-        u.copy_(sum_u).div_(reports)
-        sum_w.zero_()
-        sum_u.zero_()
+        for w, u, sum_w, sum_u in state.chunks("params", "momentum", "sum_params", "sum_momentum"):
+            w.sub_(sum_w, alpha=1 / reports)  # x <- mean of the workers' x
+            u.copy_(sum_u).div_(reports)  # u <- mean of the workers' u
+            sum_w.zero_()
+            sum_u.zero_()

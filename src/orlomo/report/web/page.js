@@ -1,5 +1,5 @@
 "use strict";
-// Draws the runs in #data; where that names an address to follow, asks it for news once a second.
+// Draws the runs in #data. Where that names an address to follow, asks it for new data once per second.
 
 const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
 const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -29,7 +29,7 @@ function line(run, number) { // `number`: of this curve among those of its metho
   return { color: colour(run), dash: DASHES[number % DASHES.length], width: 2 + 1.5 * Math.floor(number / DASHES.length) };
 }
 
-function legend(id, names) { // its height, in rows of as many names as fit
+function legend(id, names) { // shown for several names; higher where they take more than one row
   const longest = Math.max(...names.map((name) => name.length)), each = 7 * longest + 60;
   const rows = Math.ceil(names.length / Math.max(1, Math.floor((document.getElementById(id).clientWidth - 70) / each)));
   return names.length > 1 ? { showlegend: true, tall: 20 * Math.max(0, rows - 1) } : {};
@@ -57,19 +57,19 @@ function draw(id, traces, more = {}) {
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, maxheight: 40 + (more.tall || 0) }, ...more,
     xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
   };
-  const place = document.getElementById(id);
-  if (!place.classList.contains("js-plotly-plot")) place.replaceChildren(); // what `nothing` said
-  place.style.height = more.height ? `${more.height}px` : "";
-  if (more.tall) place.style.height = `${place.clientHeight + more.tall}px`; // a long legend
-  Plotly.react(place, traces, layout, { responsive: true, displayModeBar: false });
+  const target = document.getElementById(id);
+  if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
+  target.style.height = more.height ? `${more.height}px` : "";
+  if (more.tall) target.style.height = `${target.clientHeight + more.tall}px`; // a long legend
+  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false });
 }
 
 function nothing(id, text) {
-  const place = document.getElementById(id);
-  Plotly.purge(place);
-  place.classList.remove("js-plotly-plot"); // which it keeps
-  place.replaceChildren(element("p", text));
-  place.style.height = "auto";
+  const target = document.getElementById(id);
+  Plotly.purge(target);
+  target.classList.remove("js-plotly-plot"); // which plotly.js leaves there
+  target.replaceChildren(element("p", text));
+  target.style.height = "auto";
 }
 
 function logarithmic(columns) {
@@ -104,7 +104,7 @@ function facts() {
     const f = run.facts;
     const shown = {
       ...run.measured, "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`,
-      "reports": number(f.reports), [run.clock]: number(f.seconds, 4), "reports a second": number(f.reports_per_second),
+      "reports": number(f.reports), [run.clock]: number(f.seconds, 4), "reports per second": number(f.reports_per_second),
       "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
     };
     const cells = Object.entries(shown).map(([label, value]) => element("div", [element("b", value), element("span", label)]));
@@ -114,24 +114,24 @@ function facts() {
 }
 
 function choice() {
-  const place = document.getElementById("choice");
-  if (page.runs.length < 2 || place.childElementCount) return;
+  const target = document.getElementById("choice");
+  if (page.runs.length < 2 || target.childElementCount) return;
   const select = element("select", page.runs.map((run, i) => element("option", run.name, { value: i, selected: i === chosen })), { id: "run" });
   select.onchange = () => { chosen = Number(select.value); render(); };
-  place.replaceChildren(element("label", ["Below: ", select], { htmlFor: "run" }));
+  target.replaceChildren(element("label", ["Below: ", select], { htmlFor: "run" }));
 }
 
 function timeline(chart, run) {
   const id = chart.name, t = run.charts[id];
   const workers = [...new Set(t.worker)].sort((a, b) => a - b), row = new Map(workers.map((worker, i) => [worker, i]));
   const roomy = t.worker.length / workers.length < document.getElementById(id).clientWidth / 12;
-  const edge = roomy ? 0.7 : 0; // between rounds
+  const edge = roomy ? 0.7 : 0; // a gap between rounds, where there is space for it
   const states = page.colours.states, gone = states.absent;
   const traces = t.states.map((state, code) => {
-    const places = t.state.flatMap((value, i) => (value === code ? [i] : []));
+    const positions = t.state.flatMap((value, i) => (value === code ? [i] : []));
     return {
-      type: "bar", orientation: "h", name: state, y: places.map((i) => row.get(t.worker[i])), base: places.map((i) => t.begin[i]),
-      x: places.map((i) => t.end[i] - t.begin[i]), width: page.colours.heights[state], customdata: places.map((i) => [t.end[i], t.rounds[i], t.worker[i]]),
+      type: "bar", orientation: "h", name: state, y: positions.map((i) => row.get(t.worker[i])), base: positions.map((i) => t.begin[i]),
+      x: positions.map((i) => t.end[i] - t.begin[i]), width: page.colours.heights[state], customdata: positions.map((i) => [t.end[i], t.rounds[i], t.worker[i]]),
       marker: {
         // Not quite opaque: plotly.js would draw what is opaque a pixel wide at least, and narrow bars would hide others.
         color: state === "absent" ? "#00000000" : (states[state] || colour(run)) + (state === "lost work" ? "" : "fc"),
@@ -156,7 +156,7 @@ function bars(chart, run) {
 
 function dots(chart, run) {
   const c = run.charts[chart.name], x = c[chart.x], y = c[chart.y], shown = c.shown;
-  const named = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // not the time
+  const named = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // the time is on the axis
   const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
   const range = (name, edge) => (shown ? { range: [shown[name][0] - edge, shown[name][1] + edge] } : {});
   draw(chart.name, [{
@@ -167,18 +167,18 @@ function dots(chart, run) {
 
 const KINDS = { bars, dots, timeline };
 
-function chart(one, run) { // of one run
-  const columns = run.charts[one.name], place = document.getElementById(one.name);
-  if (place) place.parentElement.hidden = columns === undefined;
+function chart(one, run) { // a chart that shows one run
+  const columns = run.charts[one.name], target = document.getElementById(one.name);
+  if (target) target.parentElement.hidden = columns === undefined;
   if (typeof columns === "string") nothing(one.name, columns);
   else if (columns) KINDS[one.kind](one, run);
 }
 
 function table(id, headings, rows) {
   const row = (name, cells) => element("tr", cells.map((cell) => element(name, String(cell))));
-  const place = document.getElementById(id), { scrollTop, scrollLeft } = place;
-  place.replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
-  Object.assign(place, { scrollTop, scrollLeft });
+  const target = document.getElementById(id), { scrollTop, scrollLeft } = target;
+  target.replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
+  Object.assign(target, { scrollTop, scrollLeft });
 }
 
 function render() {
@@ -201,7 +201,7 @@ function say(notes) {
   document.getElementById("state").replaceChildren(...notes.map((note) => element("span", note + " ", { className: "alert" })));
 }
 
-async function news() {
+async function newData() {
   const answer = await fetch(page.follow, { cache: "no-cache" });
   return [answer.ok, await answer.text()];
 }
@@ -210,7 +210,7 @@ async function follow() {
   setTimeout(follow, 1000);
   if (follow.asking) return;
   follow.asking = true;
-  const [good, text] = await news().catch(() => [false, "orlomo watch has ended; this is what it showed last."]);
+  const [good, text] = await newData().catch(() => [false, "orlomo watch has ended; this is what it showed last."]);
   follow.asking = false;
   if (!good) return say([text]);
   if (text === follow.last) return say(page.notes);

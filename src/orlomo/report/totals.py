@@ -1,18 +1,17 @@
-"""What the workers have done so far, kept as reports come in: for a screen that shows a run while it goes on."""
+"""What the workers of a run have done so far: running totals, added up as events come in."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from orlomo.records.tables import ROUNDS, Columns
+from orlomo.records.tables import ROUNDS, Columns, Row
 
 SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples", "reports", "loss")
-"""Of a row of the trace, what is shown."""
+"""The columns of the trace that a display reads."""
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 COLUMNS = 40
@@ -20,8 +19,8 @@ COLUMNS = 40
 
 
 @dataclass
-class Worker:
-    """One worker: its rounds, how late it was last, and where its time went."""
+class WorkerTotals:
+    """One worker: its rounds, its last delay, and how it spent its time."""
 
     state: str = "at work"
     rounds: int = 0
@@ -32,39 +31,41 @@ class Worker:
     finish: float | None = None  # of its last round
 
     def share(self, seconds: float) -> str:
-        """Of its time so far."""
+        """These seconds as a share of the worker's time so far."""
         total = self.computing + self.waiting + self.transfer
         return f"{seconds / total:.0%}" if total > 0 else "-"
 
 
 @dataclass
-class Tally:
-    """All workers of a run, and how often there was which delay."""
+class Totals:
+    """The running totals of all workers of a run, and how often each delay occurred."""
 
-    workers: dict[int, Worker] = field(default_factory=dict)
+    workers: dict[int, WorkerTotals] = field(default_factory=dict)
     delays: Counter[int] = field(default_factory=Counter)
     samples: int = 0
 
     @classmethod
-    def begin(cls, workers: int, kept: Columns | None) -> Tally:
-        """With a line for each worker, and what a resumed run has kept."""
-        tally = cls({worker: Worker() for worker in range(workers)})
+    def begin(cls, workers: int, kept: Columns | None) -> Totals:
+        """One row per worker, and the events that a resumed run has kept."""
+        totals = cls({worker: WorkerTotals() for worker in range(workers)})
         kept = kept or {}
         names = [name for name in SHOWN if name in kept]
         for values in zip(*(kept[name].tolist() for name in names), strict=True):
-            tally.event(dict(zip(names, values, strict=True)))
-        return tally
+            totals.event(dict(zip(names, values, strict=True)))
+        return totals
 
-    def event(self, row: dict[str, Any]) -> None:
-        """One row of the trace (see `Callback.event`)."""
-        worker = self.workers.setdefault(row["worker"], Worker())
+    def event(self, row: Row) -> None:
+        """Add one row of the trace (see `Callback.event`)."""
+        worker = self.workers.setdefault(row["worker"], WorkerTotals())
         if row["kind"] not in ROUNDS:
             worker.state = {"crash": "lost", "leave": "left"}.get(row["kind"], "at work")
             worker.finish = None
             return
         worker.rounds += 1
         worker.delay = row["delay"]
-        before = row["start"] if worker.finish is None else worker.finish  # as in timeline.py
+        # The same rule as in timeline.py: what is neither computing nor waiting for an assignment is transfer. Real
+        # clocks overlap a little, so a round begins at the end of the one before at the earliest.
+        before = row["start"] if worker.finish is None else worker.finish
         begin = max(row["start"], before)
         computed = min(row["compute"], row["finish"] - begin)
         worker.computing += computed
@@ -75,26 +76,26 @@ class Tally:
         self.samples = row.get("samples", 0)
 
     def table(self, lines: int) -> Table:
-        """A line a worker; of more than fit, those that are gone and those that were latest."""
+        """One row per worker; where not all fit, the workers that are gone and those with the largest delays."""
         drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("worker", "", "rounds", "last delay", "computing", "waiting", "transfer"):
             drawn.add_column(name, justify="left" if name in ("worker", "") else "right")
-        everybody = list(self.workers.items())
-        chosen = everybody
-        if len(everybody) > lines:
-            ranked = sorted(everybody, key=lambda pair: (pair[1].state == "at work", -pair[1].delay))
+        workers = list(self.workers.items())  # a copy: the display's thread draws while the run adds workers
+        chosen = workers
+        if len(workers) > lines:
+            ranked = sorted(workers, key=lambda pair: (pair[1].state == "at work", -pair[1].delay))
             chosen = ranked[: max(1, lines - 1)]
-        for number, one in sorted(chosen):
+        for number, one in sorted(chosen, key=lambda pair: pair[0]):
             shares = (one.share(one.computing), one.share(one.waiting), one.share(one.transfer))
             style = "" if one.state == "at work" else "red"
             drawn.add_row(str(number), Text(one.state, style), str(one.rounds), str(one.delay), *shares)
-        if len(chosen) < len(everybody):
-            drawn.add_row("...", f"and {len(everybody) - len(chosen)} more")
+        if len(chosen) < len(workers):
+            drawn.add_row("...", f"and {len(workers) - len(chosen)} more")
         return drawn
 
     def histogram(self) -> Text:
         """The delays so far, in one line."""
-        delays = dict(self.delays)  # another thread adds to it
+        delays = dict(self.delays)  # a copy, as above
         if not delays:
             return Text("")
         largest = max(delays)
