@@ -115,3 +115,12 @@ def test_no_damage_is_too_much(data: st.DataObject, whole: orlomo.Run, tmp_path:
         (folder / name).write_bytes(content)
     found, _ = shown(folder)
     assert found["facts"]["reports"] <= 1000
+
+
+def test_why_a_run_was_stopped_is_shown(tmp_path: Path) -> None:
+    class Stop(orlomo.Callback):
+        def started(self, run: orlomo.RunHandle) -> None:
+            run.stop("it is late")
+
+    run = orlomo.train("quadratic", "asgd", workers=2, epochs=1, jobs=1, out=tmp_path / "run", callbacks=[Stop()])
+    assert page_content([run])["notes"] == ["run was stopped: it is late."]

@@ -147,7 +147,10 @@ class Run:
         """`running`, `finished` or `stopped`, by a look at the folder: nothing large is read or verified."""
         if is_being_written(self.folder):
             return "running"
-        done = checkpoints.finished(self.folder / "checkpoints") and (self.folder / "model.safetensors").is_file()
+        done = (
+            checkpoints.newest_values(self.folder / "checkpoints").get("finished")
+            and (self.folder / "model.safetensors").is_file()
+        )
         return "finished" if done else "stopped"
 
     def is_cut_off(self, table: str) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
+from orlomo.records.checkpoint import newest_values
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, empty, metrics_schema, only, usable
 from orlomo.report.summary import without_nan
@@ -111,6 +112,8 @@ def view_of(run: Run, name: str, notes: list[str]) -> View:
     metrics, _ = _table(run, "metrics", name, notes) if measured else (empty(metrics_schema(())), 0)
     finish = events["finish"][events["kind"] == "report"]
     end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # on real engines a lost worker never comes back
+    if reason := newest_values(run.folder / "checkpoints").get("stopped"):
+        notes.append(f"{name} was stopped: {reason}.")
     view = View(name, run.config, run.state, run.clock, measured, events, metrics, end)
     if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
         _note_missing(view, notes)
