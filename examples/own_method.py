@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import orlomo
+from orlomo.methods.worker import regularise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Smoothed(orlomo.Method):
     smoothing: float = 0.5
 
     def worker(self, params: Tensor) -> orlomo.WorkerRule:
-        return SignSteps(params)
+        return SignSteps(params, self.weight_decay, self.clip_norm)
 
     def fold(self, state: orlomo.ServerState, fold: orlomo.Fold, report: orlomo.Report) -> None:
         for w, mean, moved in state.chunks("params", "mean", report=report):
@@ -42,14 +43,15 @@ class Smoothed(orlomo.Method):
 class SignSteps(orlomo.WorkerRule):
     """w -= gamma / sqrt(1 + steps / 100) sign(m), where m is a moving mean of the gradients."""
 
-    def __init__(self, params: Tensor):
-        self.params = params
+    def __init__(self, params: Tensor, weight_decay: float, clip_norm: float | None):
+        self.params, self.weight_decay, self.clip_norm = params, weight_decay, clip_norm
 
     def start(self, assignment: orlomo.Assignment) -> None:
         self.assignment = assignment
         self.params.copy_(assignment.params)
 
     def step(self, gradient: Tensor) -> None:
+        regularise(gradient, self.params, self.weight_decay, self.clip_norm)
         self.state.numbers["steps"] += 1
         rate = self.assignment.learning_rate / math.sqrt(1 + self.state.numbers["steps"] / 100)
         momentum = self.state.vectors["momentum"].mul_(0.9).add_(gradient, alpha=0.1)

@@ -101,6 +101,10 @@ def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: U
             return start(config, folder, warn=warn, **more)
         if not same_run(Run(folder).config, config):
             raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
+        if changed := Run(folder).changed_code(config):
+            raise RunFolderError(
+                f"{folder} was made with the {' and the '.join(changed)}'s file as it was before: choose another --out"
+            )
         return resume(folder, warn=warn, **more)
     except Diverged as error:  # a method that diverges is a result of the comparison: the others still run
         warn(f"{config.method.name}, seed {config.seed}: {error}")

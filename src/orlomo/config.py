@@ -202,9 +202,7 @@ def code_digests(config: RunConfig) -> dict[str, str]:
 
     found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
     name = str(methods.to_table(config.method)["name"])
-    found["method"] = (
-        source_digest(name) if is_import_path(name) else class_digest(type(config.method)) * (name == CUSTOM)
-    )
+    found["method"] = class_digest(type(config.method)) if name == CUSTOM or is_import_path(name) else ""
     return {what: digest for what, digest in found.items() if digest}
 
 

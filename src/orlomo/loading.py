@@ -37,11 +37,21 @@ def source_digest(import_path: str) -> str:
 
 
 def class_digest(kind: type) -> str:
-    """The sha256 of the file that a class was written in; empty where there is none, as in a notebook."""
+    """The sha256 of the files that a class and its bases were written in, orlomo's own left out; empty where there are
+    none, as in a notebook."""
+    total, files = hashlib.sha256(), dict.fromkeys(map(_source_file, kind.__mro__))
+    for content in (path.read_bytes() for path in files if path is not None):
+        total.update(content)
+    return total.hexdigest() if any(path is not None for path in files) else ""
+
+
+def _source_file(kind: type) -> Path | None:
     try:
-        return hashlib.sha256(Path(inspect.getsourcefile(kind) or "").read_bytes()).hexdigest()
+        path = Path(inspect.getsourcefile(kind) or "")
     except (OSError, TypeError):
-        return ""
+        return None
+    foreign = kind.__module__.partition(".")[0] not in ("orlomo", "abc", "builtins")
+    return path if foreign and path.is_file() else None
 
 
 def load_attribute(import_path: str, kind: str) -> object:
@@ -59,6 +69,17 @@ def _is_own(value: object, module: ModuleType) -> bool:
     return not isinstance(value, ModuleType) and (not callable(value) or value.__module__ == module.__name__)
 
 
+def _is_free(path: Path) -> bool:
+    """Whether no other module has this file's name: an installed one that is imported later must be found."""
+    if path.stem in sys.modules:
+        return False
+    try:
+        found = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError):
+        return False
+    return found is None or found.origin == str(path)
+
+
 def _load_file(path: Path, kind: str) -> ModuleType:
     import cloudpickle  # only needed here
 
@@ -69,7 +90,7 @@ def _load_file(path: Path, kind: str) -> ModuleType:
     if (path, digest) in _loaded:
         return _loaded[path, digest]
     # Its own name where that is free: dataclasses and pickle look modules up by their names.
-    name = path.stem if path.stem not in sys.modules else f"{path.stem}_{digest[:12]}"
+    name = path.stem if _is_free(path) else f"{path.stem}_{digest[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"cannot read the {kind} file {path}: it is no Python file")

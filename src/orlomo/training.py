@@ -85,7 +85,7 @@ def train(
     """
     config = RunConfig(
         task=task if isinstance(task, str) else "custom",
-        method=method_by_name(method) if isinstance(method, str) else method,
+        method=_method(method),
         cluster=cluster_by_name(cluster),
         workers=workers,
         epochs=float(epochs),
@@ -320,6 +320,13 @@ def _decide_compile(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
     processes = config.workers if config.clock == "real" else 1
     steps = planned_reports(config, task) * config.method.local_steps // processes
     return dataclasses.replace(config, compile=compiling.decide(config.compile, task, steps, config.device, warn))
+
+
+def _method(given: Method | str) -> Method:
+    if isinstance(given, type):
+        raise ConfigError(f"method is the class {given.__name__}: give an object of it, as in {given.__name__}()")
+    require(isinstance(given, (str, Method)), f"method must be a method or the name of one, not {given!r}")
+    return method_by_name(given) if isinstance(given, str) else given
 
 
 def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:

@@ -92,6 +92,7 @@ def from_text(text: str, hint: Hint) -> object:
     if origin in (tuple, list):
         parts = [part.strip() for part in text.split(",") if part.strip()]
         values = _each(parts, inner[0], f"must be {_many(inner[0])} with commas between, not {text!r}")
+        require(_fits(len(values), hint), f"must be {len(inner)} values with commas between, not {text!r}")
         return tuple(values) if origin is tuple else values
     if origin is dict:
         return _pairs_from_text(text, inner[1])
@@ -160,6 +161,7 @@ def convert(value: object, hint: Hint, where: str) -> object:
     if origin in (tuple, list):
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{where} must be a list, not {value!r}")
+        require(_fits(len(value), hint), f"{where} must be a list of {len(inner)} values, not {value!r}")
         parts = [convert(part, inner[0], where) for part in value]
         return tuple(parts) if origin is tuple else parts
     if origin is typing.Literal:
@@ -186,6 +188,12 @@ def plain(value: object) -> object:
     if isinstance(value, (tuple, list)):
         return [plain(part) for part in value]
     return value
+
+
+def _fits(count: int, hint: Hint) -> bool:
+    """Whether a tuple of so many values is one of this type: `tuple[float, float]` has two, `tuple[float, ...]` any."""
+    inner = typing.get_args(hint)
+    return typing.get_origin(hint) is not tuple or inner[-1] is Ellipsis or count == len(inner)
 
 
 def _choices(hint: Hint) -> tuple[Hint, ...]:

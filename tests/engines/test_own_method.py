@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shutil
 from dataclasses import dataclass, field
@@ -232,6 +233,93 @@ class _Numbers(PlainSteps):
     def start(self, assignment: orlomo.Assignment) -> None:
         super().start(assignment)
         self.state.numbers["steps"] = 1
+
+
+def test_vectors_put_in_place_of_others_are_copied(tmp_path: Path) -> None:
+    """A report's memory is used again; a worker's two buffers may change places."""
+
+    class Keeping(orlomo.ALSGD):
+        server_vectors = ("params", "last")
+
+        def fold(self, state: ServerState, fold: Fold, report: orlomo.Report) -> None:
+            state.params.sub_(report.delta_params + 0.1 * state.vectors["last"], alpha=fold.eta)
+            state.vectors["last"] = report.delta_params
+
+    class Swapping(PlainSteps):
+        def step(self, gradient: Tensor) -> None:
+            kept = self.state.vectors
+            kept["now"], kept["before"] = kept["before"], kept["now"]
+            kept["now"].copy_(gradient)
+            super().step(kept["now"] + 0.5 * kept["before"])
+
+    swaps = {"worker_vectors": ("now", "before"), "worker": lambda self, params: Swapping(params)}
+    for method in (Keeping(local_steps=3), type("Swaps", (orlomo.ALSGD,), swaps)(local_steps=3)):
+        runs = [trained(method, tmp_path / f"{method.name}-{jobs}", jobs=jobs) for jobs in (1, 2)]
+        assert torch.equal(runs[0].params, runs[1].params)
+        real = trained(method, tmp_path / f"{method.name}-real", "processes")
+        assert orlomo.replay(real.folder, task=classification(), method=method, jobs=1).agrees
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ({"learning_rate": 0.5}, "learning_rate = 0.5 has no type and no effect"),
+        ({"synchronous": True}, r"is synchronous: define close\(state, reports\)"),
+        (
+            {"synchronous": True, "close": lambda *_: None, "drops": lambda *_: True},
+            "no report is dropped at a barrier",
+        ),
+        ({"server_numbers": ("count",)}, "server_numbers must be a table"),
+        ({"worker_numbers": {"steps": True}}, "the number 'steps' is a bool"),
+        ({"assignment_vectors": None}, "assignment_vectors must be a tuple of names or a table"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(members: dict[str, Any], text: str) -> None:
+    with pytest.raises(orlomo.OrlomoError, match=text):
+        type("Wrong", (orlomo.ALSGD,), members)()
+
+
+def test_settings_that_would_hide_a_part_of_the_contract_are_refused() -> None:
+    for name in ("eta", "weight", "name"):
+        kind = dataclasses.make_dataclass(
+            "Wrong", [(name, float, 1.0)], bases=(orlomo.ALSGD,), frozen=True, kw_only=True
+        )
+        with pytest.raises(orlomo.OrlomoError, match=f"a setting cannot be called '{name}'"):
+            kind()
+
+
+def test_a_rule_that_changes_what_it_was_assigned_is_refused(tmp_path: Path) -> None:
+    class InPlace(PlainSteps):
+        def finish(self, samples: int = 0, loss: float = math.nan) -> orlomo.Report:
+            return orlomo.Report(0, 0, self.assignment.params.sub_(self.params))
+
+    kind = type("Wrong", (orlomo.ALSGD,), {"worker": lambda self, params: InPlace(params)})
+    for engine, jobs in (("simulated", 1), ("simulated", 2), ("processes", 1)):
+        with pytest.raises(orlomo.OrlomoError, match="changes the assignment's vectors in place"):
+            trained(kind(), tmp_path / f"{engine}-{jobs}", engine, jobs=jobs)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, None])
+def test_a_round_has_at_least_one_step(steps: Any, tmp_path: Path) -> None:
+    ledger = type("Wrong", (AsynchronousLedger,), {"steps_for": lambda self, worker: steps})
+    with pytest.raises(orlomo.OrlomoError, match="must give a whole number of at least 1"):
+        trained(type("Wrong", (orlomo.ALSGD,), {"ledger_class": ledger})(), tmp_path / "run")
+
+
+def test_a_finished_run_shows_what_it_was_made_with(tmp_path: Path) -> None:
+    run = trained(Half(learning_rate=0.02, half=0.25), tmp_path / "run")
+    found: Any = run.config.method
+    assert (found.learning_rate, found.half) == (0.02, 0.25)
+    with pytest.raises(orlomo.OrlomoError, match=r"method is the class Half: give an object of it, as in Half\(\)"):
+        orlomo.train("digits", Half)  # type: ignore[arg-type]
+
+
+def test_undeclared_vectors_are_refused(tmp_path: Path) -> None:
+    def fold(self: orlomo.Method, state: ServerState, fold: Fold, report: orlomo.Report) -> None:
+        state.vectors["more"] = report.delta_params
+
+    with pytest.raises(orlomo.OrlomoError, match=r"keeps \['more', 'params'\], but server_vectors declares"):
+        trained(type("Wrong", (orlomo.ALSGD,), {"fold": fold})(), tmp_path / "run")
 
 
 def test_a_report_without_samples_does_not_freeze_the_schedule() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from small import NAMES, classification, settings, small_disk
 KILLS = 8  # for each method and number of jobs
 
 
-def train(name: str, folder: Path, jobs: int) -> None:
+def train(name: str, folder: Path, jobs: int, **more: Any) -> None:
     workers = 1 if name == "msgd" else 4
     orlomo.train(
         classification(),
@@ -30,6 +32,7 @@ def train(name: str, folder: Path, jobs: int) -> None:
         out=folder,
         jobs=jobs,
         checkpoint_seconds=0.0,
+        **more,
     )
 
 
@@ -166,10 +169,20 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
     assert "beginning again" in warnings[-1]
 
 
-def fill_with_runs(folder: Path) -> None:
-    for number in range(200):
-        (folder / f"filler-{number}").write_bytes(b"x" * 8192)
-        train("orlomo", folder / f"run-{number}", jobs=1)
+class FillDisk(orlomo.Callback):
+    """Fills the run's disk when so many reports are in."""
+
+    def __init__(self, at: int):
+        self.at = at
+
+    def started(self, run: orlomo.RunHandle) -> None:
+        self.filler = run.folder.parent / "filler"
+
+    def event(self, row: dict[str, Any]) -> None:
+        if row["reports"] == self.at:
+            with contextlib.suppress(OSError), self.filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(b"x" * 512)
 
 
 def test_a_full_disk_is_one_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -177,11 +190,9 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_lost(tmp_path: Path) -> N
     with small_disk(tmp_path / "small-disk", "300k") as disk:
         message = r"No space left on device; free some space and .orlomo resume"
         with pytest.raises(orlomo.OrlomoError, match=message):
-            fill_with_runs(disk)
-        stuck = max(disk.glob("run-*"), key=lambda path: int(path.name.split("-")[1]))
-        for filler in disk.glob("filler-*"):
-            filler.unlink()
-        run = orlomo.resume(stuck, task=classification(), jobs=1)
+            train("orlomo", disk / "run", jobs=1, callbacks=[FillDisk(at=10)])
+        (disk / "filler").unlink()
+        run = orlomo.resume(disk / "run", task=classification(), jobs=1)
         train("orlomo", tmp_path / "whole", jobs=1)
         assert_same(orlomo.load(tmp_path / "whole"), run)
 

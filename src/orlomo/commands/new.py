@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import keyword
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from orlomo.commands.flags import Commands
@@ -30,11 +32,25 @@ def call(options: argparse.Namespace) -> int:
     return 0
 
 
+def _is_installed(name: str) -> bool:
+    """Whether a module of Python itself, or one that was installed, has this name."""
+    found = find_spec(name)
+    roots = [Path(root) for root in (sys.prefix, sys.base_prefix)]
+    return found is not None and (
+        not found.has_location or any(Path(found.origin or "").is_relative_to(r) for r in roots)
+    )
+
+
 def write(kind: str, name: str, folder: Path) -> tuple[Path, str]:
     """Write `NAME.py` into a folder; the file, and the command that runs it. Nothing is overwritten."""
     stem = name.removesuffix(".py").replace("-", "_")
     good = stem.isidentifier() and not keyword.iskeyword(stem)
     require(good, f"{name!r} is no name for a Python file: use letters, digits and _, as in my_{kind}")
+    # In this folder `import json` would find it in place of the other.
+    require(
+        not _is_installed(stem),
+        f"{stem} is the name of a Python module that is installed: choose another, as my_{stem}",
+    )
     path = folder / f"{stem}.py"
     own = "".join(part.capitalize() for part in stem.split("_")) if kind == "method" else "task"
     # The templates are working files: names are replaced in them, nothing is filled in.

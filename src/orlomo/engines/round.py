@@ -66,14 +66,20 @@ class RoundRunner:
             reset_statistics(flat)
         flat.module.train()
         rule.state, rule.destination = state, destination or {}
+        versions = {name: vector._version for name, vector in assignment.vectors.items()}
         rule.start(assignment)
         samples, loss = self._steps(assignment)
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
         kept = self._kept(rule.state, memory)
-        for name, target in rule.destination.items():
-            if vectors[name].data_ptr() != target.data_ptr():  # the rule has made a vector of its own
-                vectors[name] = target.copy_(vectors[name])
+        if rule.destination:
+            put_in(rule.destination, vectors)
+            vectors = dict(rule.destination)
+        if versions != {name: vector._version for name, vector in assignment.vectors.items()}:
+            # Other workers may share them, and a refused round would begin elsewhere.
+            raise ConfigError(
+                f"{self.method.name}: the worker rule changes the assignment's vectors in place: copy them"
+            )
         buffers = read_buffers(flat).clone() if self.task.buffers == "average" else None
         # What identifies the round is the engine's to say: a user's rule cannot get it wrong.
         report = Report(
@@ -113,9 +119,7 @@ class RoundRunner:
 
     def _kept(self, state: WorkerState, memory: dict[str, Tensor]) -> WorkerState:
         """What the rule keeps, in the memory that it was given: vectors of its own may change in the next round."""
-        for name, vector in self._declared(state.vectors, self.method.worker_vectors, "worker_vectors").items():
-            if vector.data_ptr() != memory[name].data_ptr():
-                memory[name].copy_(vector)
+        put_in(memory, self._declared(state.vectors, self.method.worker_vectors, "worker_vectors"))
         return WorkerState(memory, plain_numbers(self.method.name, state.numbers, self.method.worker_numbers))
 
     def _declared(self, found: Mapping[str, Tensor], names: tuple[str, ...], where: str) -> dict[str, Tensor]:
@@ -134,6 +138,14 @@ class RoundRunner:
     def evaluate(self, params: Tensor, buffers: Tensor | None = None) -> Evaluation:
         """Losses and accuracy at these parameters."""
         return evaluate(self.task, self.flat, params, self.seed, buffers)
+
+
+def put_in(memory: Mapping[str, Tensor], vectors: Mapping[str, Tensor]) -> None:
+    """Copy vectors into memory that may hold some of them already, also under each other's names."""
+    foreign = {name: v for name, v in vectors.items() if v.data_ptr() != memory[name].data_ptr()}
+    taken = {target.data_ptr() for target in memory.values()}
+    for name, vector in {n: v.clone() if v.data_ptr() in taken else v for n, v in foreign.items()}.items():
+        memory[name].copy_(vector)
 
 
 class KeptState:

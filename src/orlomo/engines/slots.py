@@ -70,7 +70,8 @@ class Slot:
         self._whole = whole
         names = [*shape.assignment, *shape.report, *shape.kept]
         vectors = whole[: shape.vector_bytes].view(shape.dtype)[: len(names) * shape.parameters]
-        parts = iter(vectors.view(len(names), shape.parameters).unbind())
+        # `.data`: each with a version counter of its own, by which a change of one is told from a change of another.
+        parts = iter(part.data for part in vectors.view(len(names), shape.parameters).unbind())
         self.assignment = {name: next(parts) for name in shape.assignment}
         self.report = {name: next(parts) for name in shape.report}
         self.kept = {name: next(parts) for name in shape.kept}

@@ -125,6 +125,12 @@ class Ledger(ABC):
         """Local steps in the round that this worker is assigned next."""
         return self.rules.local_steps
 
+    def _steps(self, worker: int) -> int:
+        steps = self.steps_for(worker)
+        if type(steps) is not int or steps < 1:  # a round of none would never end the run
+            raise ConfigError(f"steps_for({worker}) must give a whole number of at least 1, not {steps!r}")
+        return steps
+
     def learning_rate(self) -> float:
         """gamma for the next round, by the samples folded in so far."""
         return self.rules.rate(self.samples, self.epoch_samples)
@@ -233,7 +239,7 @@ class AsynchronousLedger(Ledger):
             self.group += 1
             self.assigned_in_group = 0
         self.assigned_in_group += 1
-        rate, steps = self.learning_rate(), self.steps_for(worker)
+        rate, steps = self.learning_rate(), self._steps(worker)
         assigned = Assigned(worker, self.iteration, round, self.group, rate, steps, first_step)
         self.outstanding[worker] = assigned
         return assigned
@@ -306,7 +312,7 @@ class BarrierLedger(Ledger):
         # Sorted, so that the order of assignments does not depend on the order of arrivals.
         for worker in sorted(self.waiting):
             rounds, steps = self.earlier.pop(worker, (0, 0))
-            self.outstanding[worker] = Assigned(worker, t, rounds, t, rate, self.steps_for(worker), steps)
+            self.outstanding[worker] = Assigned(worker, t, rounds, t, rate, self._steps(worker), steps)
         self.waiting.clear()
         return Step(fold, closed, list(self.outstanding.values()))
 

@@ -6,6 +6,7 @@ carry whatever is declared.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from orlomo.methods import rates
 from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Fold, Ledger
 from orlomo.methods.messages import Report, WorkerState
 from orlomo.methods.server import Server
-from orlomo.methods.state import Layout, ServerState
+from orlomo.methods.state import Layout, ServerState, plain_numbers
 from orlomo.methods.worker import WorkerRule
 
 RESERVED = ("ledger", "numbers")
@@ -91,13 +92,7 @@ class Method(ABC):
             cls.one_pass = False
 
     def __post_init__(self) -> None:
-        # Without the decorator an annotated field would not be a setting, and its default be used silently.
-        own = [
-            name for name, kind in vars(type(self)).get("__annotations__", {}).items() if "ClassVar" not in str(kind)
-        ]
-        decorated = "__dataclass_params__" in vars(type(self)) or not own
-        decorator = "@dataclass(frozen=True, kw_only=True)"
-        require(decorated, f"{type(self).__name__} has settings ({', '.join(own)}): write {decorator} above the class")
+        self._check_class()
         positive = math.isfinite(self.learning_rate) and self.learning_rate > 0
         require(positive, f"learning_rate must be above 0, not {self.learning_rate}")
         whole = isinstance(self.local_steps, int) and self.local_steps >= 1
@@ -106,6 +101,31 @@ class Method(ABC):
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be above 0, not {self.clip_norm}")
         rates.schedule(self.schedule, self.warmup_epochs)
         self._check_vectors()
+
+    def _check_class(self) -> None:
+        """What a class can say that Python would not complain about, and that would have no effect."""
+        settings, own = {field.name for field in dataclasses.fields(self)}, set(BASE_SETTINGS)
+        for name in sorted(settings - own):
+            require(not hasattr(Method, name) and name != "name", f"{self.name}: a setting cannot be called {name!r}")
+        for kind in type(self).__mro__[: type(self).__mro__.index(Method)]:
+            typed = {
+                name for name, hint in vars(kind).get("__annotations__", {}).items() if "ClassVar" not in str(hint)
+            }
+            decorator = "@dataclass(frozen=True, kw_only=True)"
+            named = ", ".join(sorted(typed))
+            decorated = "__dataclass_params__" in vars(kind) or not typed
+            require(decorated, f"{kind.__name__} has settings ({named}): write {decorator} above the class")
+            for name in sorted(settings & set(vars(kind)) - typed):
+                value = vars(kind)[name]
+                require(
+                    False, f"{kind.__name__}: {name} = {value!r} has no type and no effect: as in {name}: float = ..."
+                )
+        overridden = {name for name in ("drops", "close") if getattr(type(self), name) is not getattr(Method, name)}
+        if self.synchronous:
+            require(
+                "close" in overridden, f"{self.name} is synchronous: define close(state, reports), which ends a barrier"
+            )
+            require("drops" not in overridden, f"{self.name} is synchronous: no report is dropped at a barrier")
 
     def _check_vectors(self) -> None:
         sent, kept = self.sent_vectors(), self.server_vectors
@@ -121,12 +141,20 @@ class Method(ABC):
         )
         for name, source in sent.items():
             require(source in kept, f"{self.name}: assignment_vectors sends {name!r} from {source!r}: not kept: {kept}")
+        for what in ("server_numbers", "worker_numbers"):
+            found = getattr(self, what)
+            require(
+                isinstance(found, Mapping), f"{self.name}: {what} must be a table, as in {{'count': 0}}, not {found!r}"
+            )
+            plain_numbers(self.name, found, found)
         for name in RESERVED:
             require(name not in kept, f"{self.name}: a server vector cannot be called {name!r}: choose another name")
 
     def sent_vectors(self) -> dict[str, str]:
         """The names of an assignment's vectors -> the server's names for them."""
         names = self.assignment_vectors
+        good = isinstance(names, (tuple, Mapping))
+        require(good, f"{self.name}: assignment_vectors must be a tuple of names or a table, not {names!r}")
         return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
     @property
@@ -194,3 +222,7 @@ class Method(ABC):
     def close(self, state: ServerState, reports: int) -> None:
         """A barrier of this many reports is full (synchronous methods only)."""
         raise NotImplementedError(f"{self.name} has no barrier")
+
+
+BASE_SETTINGS = tuple(field.name for field in dataclasses.fields(Method))
+"""The settings that every method has."""

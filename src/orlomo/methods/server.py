@@ -43,6 +43,7 @@ class Server:
         self.last_fold: Fold | None = None  # how the newest report was folded in
         self.destination: Destination | None = None  # None: workers that are answered together share one copy
         self._sent = method.sent_vectors()
+        self._own = dict(state.vectors)  # the memory that checkpoints and answers are made from
         self._snapshot: dict[str, Tensor] | None = None
 
     @property
@@ -113,6 +114,7 @@ class Server:
                 self._snapshot = None
         if step.closed:
             self.method.close(self.state, step.closed)
+            self._settle()
             self._snapshot = None
         return [self._assignment(assigned, done) for assigned in step.assigned]
 
@@ -129,7 +131,29 @@ class Server:
             # `fold` then copies each chunk to the worker's memory while it is in cache: one pass instead of two.
             self.state.answer_into(wanted)
         self.method.fold(self.state, fold, report)
+        self._settle()
         return self.state.answered()
+
+    def _settle(self) -> None:
+        """A method may have put other tensors in place of its vectors: they are copied, since a report's memory is
+        used again. What it has not declared would not survive a resume."""
+        found = self.state.vectors
+        if found.keys() != self._own.keys():
+            raise ConfigError(
+                f"{self.method.name} keeps {sorted(found)}, but server_vectors declares {sorted(self._own)}"
+            )
+        for name, own in self._own.items():
+            vector = found[name]
+            if vector is own:
+                continue
+            if vector.shape != own.shape or vector.dtype != own.dtype:
+                wanted = f"{tuple(own.shape)} {own.dtype}"
+                raise ConfigError(
+                    f"{self.method.name}: {name} is now {tuple(vector.shape)} {vector.dtype}, not {wanted}"
+                )
+            found[name] = own.copy_(vector)
+        if self.method.server_numbers or self.state.numbers:
+            plain_numbers(self.method.name, self.state.numbers, self.method.server_numbers)
 
     def _assignment(self, assigned: Assigned, done: set[str]) -> Assignment:
         worker, index, round, _, rate, steps, first = assigned

@@ -71,6 +71,8 @@ def from_table(table: Table, where: str, given: Method | None = None, code: bool
         shown = {"name": str(table.get("class", name)), "synchronous": bool(table.get("synchronous", False))}
         kind = type("Recorded", (Recorded,), shown)
         recorded: Method = kind(table=table)
+        for key in table.keys() - set(FACTS):
+            object.__setattr__(recorded, key, table[key])  # what the run was made with, not the defaults
         return recorded
     settings = {key: value for key, value in settings.items() if not own or key not in FACTS}
     kind = method_class(name)

@@ -120,6 +120,7 @@ def write_buffers(flat: FlatModule, values: Tensor) -> None:
 def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: list[Measured]) -> dict[str, float]:
     """Measure these on one data set. Those that only look at the model's outputs share one forward pass."""
     made = [(one, make_measure(one.metric)) for one in wanted]
+    grads = {parameter: parameter.requires_grad for parameter in flat.module.parameters()}
     sharing = [measure for _, measure in made if isinstance(measure, PlainForward)]
     others = [measure for _, measure in made if not isinstance(measure, PlainForward)]  # may do anything with the model
     for measures, wrap in ((sharing, _remembering), (others, lambda forward: forward)):
@@ -127,7 +128,10 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
             for first in range(0, len(indices) if measures else 0, EVALUATION_BATCH):
                 batch = fetch(data, indices[first : first + EVALUATION_BATCH], flat.params.device)
                 for measure in measures:
+                    flat.module.eval()  # the one before may have changed that
                     measure.update(flat.module, batch)
+    for parameter, trained in grads.items():
+        parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}
 
 

@@ -166,6 +166,8 @@ def as_metric(given: Metric | Predictions) -> Metric:
 def make_measure(metric: Metric) -> Measure:
     """A new measure, ready for the first batch."""
     made = metric.make()
+    # One object for all evaluations would add them up.
+    require(made is not metric.make(), f"metric {metric.name!r}: make() must give a new object each time it is called")
     if _takes_predictions(made):
         return _OfPredictions(metric.name, made)
     whole = callable(getattr(made, "update", None)) and callable(getattr(made, "compute", None))
