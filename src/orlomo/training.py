@@ -277,7 +277,8 @@ def _tensorboard(folder: Path, warn: Warn) -> TensorBoardWriter:
 
 def _say_what_is_lost(run: Run, warn: Warn) -> None:
     """The work since the last checkpoint, which is computed again."""
-    if not (run.folder / "events.csv").is_file():
+    events = run.folder / "events.csv"
+    if not events.is_file() or events.stat().st_size == 0:  # killed before the first row: nothing was done
         return
     saved, lost = run.checkpoint, run.unsaved
     reports = int((lost["kind"] == "report").sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -63,6 +64,18 @@ def test_a_server_killed_before_its_first_checkpoint(tmp_path: Path) -> None:
     again = call_cli("resume", folder, folder=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "lost: the work since the beginning (there is no checkpoint yet)" in again.stderr
+
+
+def test_a_server_killed_before_its_first_row(tmp_path: Path) -> None:
+    """Its tables are there and empty, without even a header."""
+    folder = tmp_path / "run"
+    run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, engine="processes", out=folder)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "model.safetensors").unlink()
+    for table in ("events.csv", "metrics.csv"):
+        (folder / table).write_bytes(b"")
+    assert orlomo.resume(folder).finished
+    assert orlomo.replay(run.folder, jobs=1).agrees
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5])
