@@ -174,7 +174,7 @@ class _Clock:
             serial = self.serial = self.serial + 1
             self.held[worker] = serial
             arrival = now + compute + self.transfer
-            self.queue.push((arrival, 1, serial, REPORT, worker, learning_rate, now, compute))
+            self.queue.push((arrival, 1, serial, REPORT, worker, learning_rate, now, compute, steps))
 
     def record(self, *values: float) -> None:
         self._rows += ROW.pack(*values)
@@ -189,11 +189,10 @@ class _Clock:
 
 
 def _report(ledger: Ledger, clock: _Clock, worker: int, round: list[float], batch_size: int) -> list[Assigned]:
-    learning_rate, start, compute = round
+    learning_rate, start, compute, steps = round
     del clock.held[worker]
     clock.reports += 1
-    samples = ledger.outstanding[worker].local_steps * batch_size
-    step = ledger.receive(worker, samples, clock.now - start)
+    step = ledger.receive(worker, int(steps) * batch_size, clock.now - start)
     assert step.fold is not None
     clock.record(*report_row(step.fold, clock.weight(step.fold), learning_rate, start, clock.now, compute))
     return step.assigned

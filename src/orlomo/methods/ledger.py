@@ -25,6 +25,10 @@ class Rules(Protocol):
     @property
     def local_steps(self) -> int: ...
     @property
+    def varies(self) -> bool: ...
+    @property
+    def may_drop(self) -> bool: ...
+    @property
     def max_workers(self) -> int | None: ...
     def eta(self, delay: int, workers: int) -> float: ...
     def rate(self, samples: int, epoch_samples: int) -> float: ...
@@ -81,6 +85,10 @@ class Ledger(ABC):
     def __init__(self, rules: Rules, epoch_samples: int = 1):
         """`epoch_samples`: the data set's size, which turns samples into epochs for the learning rate's schedule."""
         self.rules, self.epoch_samples = rules, epoch_samples
+        # A schedule asks these a million times.
+        self._constant_rate = None if rules.varies else rules.rate(0, epoch_samples)
+        self._may_drop = rules.may_drop
+        self._constant_steps = rules.local_steps if type(self).steps_for is Ledger.steps_for else None
         self.iteration = 0
         self.samples = 0
         self.outstanding: dict[int, Assigned] = {}
@@ -126,6 +134,8 @@ class Ledger(ABC):
         return self.rules.local_steps
 
     def _steps(self, worker: int) -> int:
+        if self._constant_steps is not None:
+            return self._constant_steps
         steps = self.steps_for(worker)
         if type(steps) is not int or steps < 1:  # a round of none would never end the run
             raise ConfigError(f"steps_for({worker}) must give a whole number of at least 1, not {steps!r}")
@@ -133,6 +143,8 @@ class Ledger(ABC):
 
     def learning_rate(self) -> float:
         """gamma for the next round, by the samples folded in so far."""
+        if self._constant_rate is not None:
+            return self._constant_rate
         return self.rules.rate(self.samples, self.epoch_samples)
 
     def check(self, worker: int, index: int, round: int | None) -> None:
@@ -201,7 +213,7 @@ class AsynchronousLedger(Ledger):
         fold = Fold(t, worker, held.round, held.index, delay, held.group, behind, boundary, eta, steps, present)
         self.samples += samples
         self.folded[worker] = held.index
-        if self.rules.drops(fold):
+        if self._may_drop and self.rules.drops(fold):
             # The parameters stay w_t, and so do t and what has been decayed; the work counts as done all the same.
             fold = fold._replace(dropped=True)
         else:

@@ -167,6 +167,11 @@ class Method(ABC):
         """Whether the learning rate changes in a run."""
         return self.schedule != "constant" or self.warmup_epochs > 0
 
+    @property
+    def may_drop(self) -> bool:
+        """Whether this method has a `drops` of its own."""
+        return type(self).drops is not Method.drops
+
     def rate(self, samples: int, epoch_samples: int) -> float:
         """gamma after this many samples."""
         if not self.varies:
