@@ -128,7 +128,8 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
             for first in range(0, len(indices) if measures else 0, EVALUATION_BATCH):
                 batch = fetch(data, indices[first : first + EVALUATION_BATCH], flat.params.device)
                 for measure in measures:
-                    flat.module.eval()  # the one before may have changed that
+                    if measures is others:
+                        flat.module.eval()  # the one before may have changed that
                     measure.update(flat.module, batch)
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
