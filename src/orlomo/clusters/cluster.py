@@ -143,11 +143,10 @@ class ComputeTimes:
         self._source = Rekeyed()
 
     def __call__(self, worker: int, round: int, steps: int | None = None) -> float:
-        block, position = divmod(round, BLOCK)
         held = self._blocks.get(worker)
-        if held is None or held[0] != block:
-            held = self._blocks[worker] = (block, self._block(worker, block))
-        usual = held[1][position]
+        if held is None or held[0] != round // BLOCK:
+            held = self._blocks[worker] = (round // BLOCK, self._block(worker, round // BLOCK))
+        usual = held[1][round % BLOCK]
         if steps is None or steps == self._local_steps:
             return usual
         return self._other_length(worker, round, steps, usual)

@@ -104,7 +104,7 @@ def make_schedule(
     It ends where no barrier is half full. `parameter_bytes`: of one vector of the model's size, where links cost time.
     """
     vectors = len(method.sent_vectors()) + len(method.report_vectors)
-    ledger = method.ledger(workers, epoch_samples)
+    ledger, weight = method.ledger(workers, epoch_samples), method.weight
     clock = _Clock(cluster, workers, method, seed, vectors * parameter_bytes)
     with _without_collector():
         clock.send(ledger.start(workers).assigned)
@@ -114,14 +114,18 @@ def make_schedule(
                     f"every worker is gone at time {clock.now:g}, after {clock.reports} reports: "
                     "let one return or join in the cluster's faults"
                 )
-            time, _, serial, kind, worker, *round = clock.queue.pop()
+            time, _, serial, kind, worker, learning_rate, start, compute, steps = clock.queue.pop()
             if kind == REPORT and clock.held.get(worker) != serial:
                 continue  # the worker crashed in this round: nothing happens
             clock.now = time
             if kind != REPORT:
                 assigned = _membership(ledger, clock, kind, worker)
             else:
-                assigned = _report(ledger, clock, worker, round, batch_size)
+                del clock.held[worker]
+                clock.reports += 1
+                fold, _, assigned = ledger.receive(worker, steps * batch_size, time - start)
+                assert fold is not None
+                clock.record(report_row(fold, weight(fold), learning_rate, start, time, compute))
                 if worker in clock.leaving:
                     assigned = _leave_after_report(ledger, clock, worker, assigned)
             clock.send(assigned)
@@ -140,8 +144,8 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-Event: TypeAlias = tuple[float, int, int, int, int, *tuple[float, ...]]
-"""(time, priority, serial, kind, worker), and for a report: learning rate, start, compute time."""
+Event: TypeAlias = tuple[float, int, int, int, int, float, float, float, int]
+"""Time, priority, serial, kind, worker, and of a report: learning rate, start, compute time, local steps (else 0)."""
 
 
 class _Clock:
@@ -152,7 +156,6 @@ class _Clock:
         self.compute = ComputeTimes(cluster, workers, method.local_steps, seed)
         self.transfer = cluster.transfer_seconds(round_bytes)
         self.queue: EventQueue[Event] = EventQueue(bucket_seconds=method.local_steps * cluster.step_seconds / 256)
-        self.weight = method.weight
         self.reports = 0  # that came so far, folded in or dropped
         self.serial = 0
         self.held: dict[int, int] = {}  # the serial of the report that each worker owes
@@ -164,7 +167,7 @@ class _Clock:
     def _push_fault(self, fault: Fault) -> None:
         self.serial += 1
         # Priority 0: at equal times a fault comes before a report.
-        self.queue.push((fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker))
+        self.queue.push((fault.time, 0, self.serial, KINDS.index(fault.kind), fault.worker, 0.0, 0.0, 0.0, 0))
 
     def send(self, assigned: list[Assigned]) -> None:
         """Parameters go out; the reports will come when they have been computed and sent."""
@@ -176,26 +179,16 @@ class _Clock:
             arrival = now + compute + self.transfer
             self.queue.push((arrival, 1, serial, REPORT, worker, learning_rate, now, compute, steps))
 
-    def record(self, *values: float) -> None:
+    def record(self, values: tuple[float, ...]) -> None:
         self._rows += ROW.pack(*values)
 
     def record_membership(self, kind: int, iteration: int, worker: int) -> None:
         nan = float("nan")
-        self.record(kind, iteration, worker, -1, -1, -1, -1, nan, nan, nan, self.now, nan, -1, nan, -1)
+        self.record((kind, iteration, worker, -1, -1, -1, -1, nan, nan, nan, self.now, nan, -1, nan, -1))
 
     def schedule(self) -> Schedule:
         rows = np.frombuffer(self._rows, dtype=np.dtype([(name, f"<{code}") for name, code in COLUMNS.items()]))
         return Schedule({name: np.ascontiguousarray(rows[name]) for name in COLUMNS})
-
-
-def _report(ledger: Ledger, clock: _Clock, worker: int, round: list[float], batch_size: int) -> list[Assigned]:
-    learning_rate, start, compute, steps = round
-    del clock.held[worker]
-    clock.reports += 1
-    step = ledger.receive(worker, int(steps) * batch_size, clock.now - start)
-    assert step.fold is not None
-    clock.record(*report_row(step.fold, clock.weight(step.fold), learning_rate, start, clock.now, compute))
-    return step.assigned
 
 
 def report_row(
@@ -203,8 +196,8 @@ def report_row(
 ) -> tuple[float, ...]:
     """A report as a row of the trace: one value per column, in their order."""
     t, worker, number, index, delay, group, behind, _, eta, steps, _, dropped = fold
-    kind, times = DROP if dropped else REPORT, (start, finish, compute)
-    return (kind, t, worker, number, index, delay, group, eta, learning_rate, *times, behind, weight, steps)
+    kind, rate = DROP if dropped else REPORT, learning_rate
+    return (kind, t, worker, number, index, delay, group, eta, rate, start, finish, compute, behind, weight, steps)
 
 
 def _membership(ledger: Ledger, clock: _Clock, kind: int, worker: int) -> list[Assigned]:

@@ -87,7 +87,7 @@ class Ledger(ABC):
         self.rules, self.epoch_samples = rules, epoch_samples
         # A schedule asks these a million times.
         self._constant_rate = None if rules.varies else rules.rate(0, epoch_samples)
-        self._may_drop = rules.may_drop
+        self._may_drop, self._eta = rules.may_drop, rules.eta
         self._constant_steps = rules.local_steps if type(self).steps_for is Ledger.steps_for else None
         self.iteration = 0
         self.samples = 0
@@ -134,8 +134,6 @@ class Ledger(ABC):
         return self.rules.local_steps
 
     def _steps(self, worker: int) -> int:
-        if self._constant_steps is not None:
-            return self._constant_steps
         steps = self.steps_for(worker)
         if type(steps) is not int or steps < 1:  # a round of none would never end the run
             raise ConfigError(f"steps_for({worker}) must give a whole number of at least 1, not {steps!r}")
@@ -143,8 +141,6 @@ class Ledger(ABC):
 
     def learning_rate(self) -> float:
         """gamma for the next round, by the samples folded in so far."""
-        if self._constant_rate is not None:
-            return self._constant_rate
         return self.rules.rate(self.samples, self.epoch_samples)
 
     def check(self, worker: int, index: int, round: int | None) -> None:
@@ -185,6 +181,10 @@ class Ledger(ABC):
         self.folded = dict(state["folded"])
 
 
+_new = tuple.__new__
+"""Makes a named tuple in half the time of its own constructor, for schedules of a million reports."""
+
+
 class AsynchronousLedger(Ledger):
     """Each report is folded at once and its worker answered at once.
 
@@ -202,24 +202,23 @@ class AsynchronousLedger(Ledger):
         return Step(None, 0, [self._join(worker) for worker in range(workers)])
 
     def receive(self, worker: int, samples: int, seconds: float = 0.0) -> Step:
-        held = self.outstanding[worker]
-        t = self.iteration
-        delay = t - held.index
+        _, index, round, group, _, steps, first_step = self.outstanding[worker]
+        t, present = self.iteration, len(self.outstanding)
+        delay = t - index
         # Groups that opened since the momentum was last decayed: lines 6-10 of Algorithm 2 are due once for each.
         boundary = self.group - self.group_folded
-        behind = self.group - held.group
-        present, steps = len(self.outstanding), held.local_steps
-        eta = self.rules.eta(delay, present)
-        fold = Fold(t, worker, held.round, held.index, delay, held.group, behind, boundary, eta, steps, present)
+        behind = self.group - group
+        eta = self._eta(delay, present)
+        fold = _new(Fold, (t, worker, round, index, delay, group, behind, boundary, eta, steps, present, False))
         self.samples += samples
-        self.folded[worker] = held.index
+        self.folded[worker] = index
         if self._may_drop and self.rules.drops(fold):
             # The parameters stay w_t, and so do t and what has been decayed; the work counts as done all the same.
             fold = fold._replace(dropped=True)
         else:
             self.group_folded = self.group
             self.iteration = t + 1
-        return Step(fold, 0, [self._assign(worker, held.round + 1, held.first_step + held.local_steps)])
+        return _new(Step, (fold, 0, [self._assign(worker, round + 1, first_step + steps)]))
 
     def join(self, worker: int) -> Step:
         return Step(None, 0, [self._join(worker)])
@@ -251,8 +250,9 @@ class AsynchronousLedger(Ledger):
             self.group += 1
             self.assigned_in_group = 0
         self.assigned_in_group += 1
-        rate, steps = self.learning_rate(), self._steps(worker)
-        assigned = Assigned(worker, self.iteration, round, self.group, rate, steps, first_step)
+        rate = self.learning_rate() if self._constant_rate is None else self._constant_rate
+        steps = self._constant_steps or self._steps(worker)
+        assigned = _new(Assigned, (worker, self.iteration, round, self.group, rate, steps, first_step))
         self.outstanding[worker] = assigned
         return assigned
 
@@ -290,7 +290,7 @@ class BarrierLedger(Ledger):
         self.received += 1
         self.samples += samples
         present, steps = self.present, held.local_steps
-        eta = self.rules.eta(0, present)
+        eta = self._eta(0, present)
         fold = Fold(self.iteration, worker, held.round, held.index, 0, held.group, 0, 0, eta, steps, present)
         return self._close_if_full(fold)
 
