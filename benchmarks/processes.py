@@ -36,8 +36,9 @@ from orlomo.engines.round import RoundRunner
 from orlomo.engines.slots import Shape, Slot
 from orlomo.methods.messages import Assignment
 from orlomo.methods.registry import method
+from orlomo.tasks.data import Batch
 from orlomo.tasks.models import resnet20
-from orlomo.tasks.task import Batch, classification_loss
+from orlomo.tasks.task import classification_loss
 from orlomo.tasks.theory import Point
 
 IMAGES, BATCH, LOCAL_STEPS, TURNS = 512, 64, 8, 40

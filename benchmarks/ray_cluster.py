@@ -30,7 +30,7 @@ from orlomo.engines.ray.connection import RayOptions, connection
 from orlomo.engines.ray.fit import Need
 from orlomo.engines.ray.worker import ArrayReport
 from orlomo.records.log import Log
-from orlomo.tasks.task import Batch
+from orlomo.tasks.data import Batch
 from processes import image_task, run
 
 LOCAL_STEPS, WORKERS, LAYERS, TURNS = 2, 2, 20, 3

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.tasks.task import Batch, classification_loss
+from orlomo.tasks.data import Batch
+from orlomo.tasks.task import classification_loss
 
 
 def task(folder: Path, model: Callable[[], nn.Module] | None = None, samples: int = 640) -> orlomo.Task:

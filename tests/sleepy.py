@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import orlomo
-from orlomo.tasks.task import Batch, classification_loss
+from orlomo.tasks.data import Batch
+from orlomo.tasks.task import classification_loss
 
 STEP_SECONDS = 0.02
 

@@ -20,6 +20,7 @@ LAYERS = (
     "commands",
     "reproduce",
     "comparing",
+    "resuming",
     "training",
     "report",
     "engines",

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from orlomo.methods.state import ServerState
     from orlomo.methods.worker import WorkerRule
     from orlomo.records.run import Run
+    from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
     from orlomo.tasks.task import Task
-    from orlomo.training import load, replay, resume, train
+    from orlomo.training import train
 
 _MODULES = {
     "clusters.cluster": ("Cluster", "Fault", "Speed", "cluster"),
@@ -62,7 +63,8 @@ _MODULES = {
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
     "tasks.task": ("Task",),
-    "training": ("load", "replay", "resume", "train"),
+    "resuming": ("load", "replay", "resume"),
+    "training": ("train",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -18,7 +18,8 @@ from orlomo.methods.registry import method_class, settings_of
 from orlomo.records.run import Run
 from orlomo.report.figures import comparison_figure
 from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
-from orlomo.training import resume, start
+from orlomo.resuming import resume
+from orlomo.training import start
 
 V = TypeVar("V")
 

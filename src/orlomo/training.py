@@ -17,10 +17,8 @@ from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
 from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
-from orlomo.engines.simulated import replay as replaying
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
-from orlomo.files import lock
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method as method_by_name
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
@@ -132,103 +130,13 @@ def start(
     folder = Path(out) if out is not None else free_folder(config, made.name)
     create_folder(folder, config, [one.described() for one in measured(made)])
     try:
-        return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
+        return execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:
         forget_if_empty(folder)
         raise
 
 
-def resume(
-    folder: Path | str,
-    *,
-    task: Task | None = None,
-    method: Method | None = None,
-    workers: int | None = None,
-    jobs: int | None = None,
-    ray: RayOptions | None = None,
-    tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
-    warn: Warn = print,
-) -> Run:
-    """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
-
-    Args:
-        task, method: where the run has one that only Python has.
-        workers: continue with so many, which only engines on real time can.
-
-    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
-    >>> resume(run.folder).finished
-    True
-    """
-    listening = Callbacks(callbacks, warn)
-    run = Run(folder, warn)
-    if tensorboard:
-        summary_writer()  # where it is missing, say so before anything is changed
-    if run.finished:
-        if run.stopped is not None:
-            warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
-        if tensorboard and not writes_in(run.folder / "tensorboard"):
-            warn(f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`")
-        return run
-    real = run.config.clock == "real"
-    require(workers is None or real, "a run on virtual time continues with the workers it has: leave workers out")
-    engine_class(run.config.engine).check(run.config)
-    if real:
-        # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
-        lock(run.folder).close()
-        _say_what_is_lost(run, warn)
-    config = run.runnable_config(method)
-    for what in run.changed_code(config):
-        warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
-    made = _task_of(run, task, warn)
-    _say_what_is_measured(run, made, warn)
-    return _execute(run, config, made, jobs, ray, tensorboard, listening, workers)
-
-
-def replay(
-    folder: Path | str,
-    *,
-    task: Task | None = None,
-    method: Method | None = None,
-    jobs: int | None = None,
-    callbacks: Sequence[Callback] = (),
-    warn: Warn = print,
-) -> replaying.Replay:
-    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
-
-    A task or method that only Python has must be given. Nothing is evaluated: `callbacks` are called with `started`,
-    `event` and `finished` only.
-
-    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
-    >>> replay(run.folder, jobs=1).agrees
-    True
-    """
-    listening = Callbacks(callbacks, warn)
-    run = Run(folder, warn)
-    config = run.runnable_config(method)
-    changed = run.changed_code(config)
-    for what in changed:
-        warn(
-            f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
-        )
-    made = _task_of(run, task, warn)
-    with on_threads(1):
-        result = replaying.replay(run, config, made, jobs=job_count(jobs), callbacks=listening)
-    return dataclasses.replace(result, changed_code=tuple(changed))
-
-
-def load(folder: Path | str) -> Run:
-    """A run from its folder, finished or not.
-
-    >>> folder = getfixture("tmp_path") / "run"
-    >>> run = train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=folder)
-    >>> load(folder).params.equal(run.params)
-    True
-    """
-    return Run(folder)
-
-
-def _execute(
+def execute(
     run: Run,
     config: RunConfig,
     task: Task,
@@ -238,6 +146,7 @@ def _execute(
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
+    """Run it, from its checkpoint if it has one, to its end."""
     saved, kind = run.checkpoint, engine_class(config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
@@ -275,27 +184,6 @@ def _tensorboard(folder: Path, warn: Warn) -> TensorBoardWriter:
     return TensorBoardWriter(folder, warn)
 
 
-def _say_what_is_lost(run: Run, warn: Warn) -> None:
-    """The work since the last checkpoint, which is computed again."""
-    events = run.folder / "events.csv"
-    if not events.is_file() or events.stat().st_size == 0:  # killed before the first row: nothing was done
-        return
-    saved, lost = run.checkpoint, run.unsaved
-    reports = int((lost["kind"] == "report").sum())
-    if reports:
-        seconds = float(lost["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
-        since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
-        warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed again")
-
-
-def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
-    """A run's table has the columns with which it began, whatever the task declares now."""
-    before, now = {one.column for one in run.measured}, {one.column for one in measured(task)}
-    for changed, text in ((now - before, "is new and not recorded"), (before - now, "is no longer measured")):
-        if changed:
-            warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(changed))} {text}")
-
-
 def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Warn | None) -> None:
     """Write the model and the last checkpoint; where the disk is full, a patient run waits for room."""
     session = engine.session
@@ -328,14 +216,3 @@ def _method(given: Method | str) -> Method:
         raise ConfigError(f"method is the class {given.__name__}: give an object of it, as in {given.__name__}()")
     require(isinstance(given, (str, Method)), f"method must be a method or the name of one, not {given!r}")
     return method_by_name(given) if isinstance(given, str) else given
-
-
-def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:
-    if given is None and run.config.task == "custom":
-        raise ConfigError(
-            f"{run.folder} trains a Task that only Python has: "
-            f"give it, as in orlomo.resume({str(run.folder)!r}, task=...)"
-        )
-    made = task_of(run.config, given)
-    compiles = compiling.decide(run.config.compile, made, 0, run.config.device, warn)  # here may be no compiler
-    return dataclasses.replace(made, compile=compiles == "on")

@@ -197,7 +197,7 @@ def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
 def _resume(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
     from orlomo.report.screen import TerminalProgress, warn
-    from orlomo.training import resume
+    from orlomo.resuming import resume
 
     # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
@@ -218,7 +218,7 @@ def _ray(options: argparse.Namespace) -> orlomo.RayOptions:
 
 def _replay(options: argparse.Namespace) -> int:
     from orlomo.report.screen import TerminalProgress, warn
-    from orlomo.training import replay
+    from orlomo.resuming import replay
 
     with TerminalProgress(options.quiet) as progress:
         result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)

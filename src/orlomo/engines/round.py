@@ -18,8 +18,9 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global, seed_torch
+from orlomo.tasks.data import as_tensors, fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
-from orlomo.tasks.task import Task, as_tensors, fetch
+from orlomo.tasks.task import Task
 
 
 class Computed(NamedTuple):

@@ -24,8 +24,9 @@ from orlomo.records.tables import MetricColumn, Row
 from orlomo.report.screen import ProgressDisplay, RunProgress, evaluation_text
 from orlomo.report.totals import SHOWN
 from orlomo.reproduce.plan import Cell
+from orlomo.resuming import resume
 from orlomo.tasks.task import Task
-from orlomo.training import resume, start
+from orlomo.training import start
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 

@@ -17,7 +17,8 @@ from orlomo.report.screen import duration
 from orlomo.report.summary import markdown, mean, number_text, spread, with_diverged
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, Row
 from orlomo.reproduce.plan import FEWEST_GROUPS, Cell, Scale, groups
-from orlomo.tasks.task import Task, data_size
+from orlomo.tasks.data import data_size
+from orlomo.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
+from orlomo.tasks.data import Data, data_size, fetch
 from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number
-from orlomo.tasks.task import Data, Task, data_size, fetch
+from orlomo.tasks.task import Task
 
 CALIBRATION_BATCHES = 16
 """Training batches from which running statistics are recomputed."""

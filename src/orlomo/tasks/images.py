@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orlomo.data.images import Images, load
+from orlomo.tasks.data import Batch
 from orlomo.tasks.models import resnet20, resnet32, squeezenet
-from orlomo.tasks.task import Batch, Task, classification_loss
+from orlomo.tasks.task import Task, classification_loss
 
 PADDING = 4
 

@@ -23,7 +23,8 @@ from orlomo.errors import require, unknown_name
 from orlomo.records.tables import METRICS, MetricColumn
 
 if TYPE_CHECKING:
-    from orlomo.tasks.task import Batch, Task
+    from orlomo.tasks.data import Batch
+    from orlomo.tasks.task import Task
 
 TRAIN = "train"
 """The name of the training data in a metric's `data`; a fixed part of it is measured."""

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from orlomo.seeds import generator
-from orlomo.tasks.task import Batch, Task
+from orlomo.tasks.data import Batch
+from orlomo.tasks.task import Task
 
 SIZE = 1024
 DIMENSIONS = 32

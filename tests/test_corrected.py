@@ -1,0 +1,37 @@
+"""What a PyTorch user might write and once went silently wrong: it is right now, or a warning says what to do.
+
+One line per case: a check, given a folder for the run, that must be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from user import task, train
+
+Check = Callable[[Path], object]
+
+SETTINGS: dict[str, Check] = {
+    "whole-number epochs": lambda out: train(task(), out, epochs=2).finished,
+}
+
+DATA: dict[str, Check] = {}
+
+MODEL: dict[str, Check] = {}
+
+BUFFERS: dict[str, Check] = {}
+
+LOSSES: dict[str, Check] = {}
+
+LATER: dict[str, Check] = {}
+"""Resuming with changes, schedules, models of finished runs."""
+
+ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_right(name: str, tmp_path: Path) -> None:
+    assert ALL[name](tmp_path / "run")

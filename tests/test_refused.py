@@ -1,0 +1,51 @@
+"""What a PyTorch user might write and we cannot run: one line that says what to do, and nothing left behind.
+
+One line per case: what is tried, given a folder for the run, and a part of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import orlomo
+from user import task, train
+
+Tried = Callable[[Path], object]
+
+SETTINGS: dict[str, tuple[Tried, str]] = {
+    "batch_size=0": (lambda out: train(task(), out, batch_size=0), "batch_size must be at least 1"),
+}
+
+DATA: dict[str, tuple[Tried, str]] = {
+    "an empty data set": (lambda out: train(task(train_data=[]), out), "train_data is empty"),
+}
+
+MODEL: dict[str, tuple[Tried, str]] = {
+    "a module as model": (lambda out: train(task(model=__import__("torch").nn.Linear(4, 2)), out), "not a module"),
+}
+
+BUFFERS: dict[str, tuple[Tried, str]] = {
+    "an unknown treatment": (lambda out: train(task(buffers="avarage"), out), "did you mean 'average'"),
+}
+
+LOSSES: dict[str, tuple[Tried, str]] = {
+    "one loss per sample": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum(1)), out), "must give a scalar"),
+}
+
+LATER: dict[str, tuple[Tried, str]] = {}
+"""Resuming with changes, schedules, models of finished runs."""
+
+ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    tried, part = ALL[name]
+    with pytest.raises(orlomo.OrlomoError) as caught:
+        tried(tmp_path / "run")
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
