@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from user import task, train
+from orlomo.tasks.task import classification_loss as cross_entropy
+from user import Output, task, train
 
 Check = Callable[[Path], object]
 
@@ -24,7 +25,11 @@ MODEL: dict[str, Check] = {}
 
 BUFFERS: dict[str, Check] = {}
 
-LOSSES: dict[str, Check] = {}
+LOSSES: dict[str, Check] = {
+    "a loss in a dict": lambda out: train(task(loss=lambda m, b: {"loss": cross_entropy(m, b)}), out).finished,
+    "a loss in an output": lambda out: train(task(loss=lambda m, b: Output(cross_entropy(m, b))), out).finished,
+    "a loss of shape (1,)": lambda out: train(task(loss=lambda m, b: cross_entropy(m, b)[None]), out).finished,
+}
 
 LATER: dict[str, Check] = {}
 """Resuming with changes, schedules, models of finished runs."""
