@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import orlomo
-from user import LABELS, Sparse, task, train
+from user import LABELS, Late, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
 
 Tried = Callable[[Path], object]
 
@@ -27,6 +27,24 @@ DATA: dict[str, tuple[Tried, str]] = {
 
 MODEL: dict[str, tuple[Tried, str]] = {
     "a module as model": (lambda out: train(task(model=__import__("torch").nn.Linear(4, 2)), out), "not a module"),
+    "self.weight.data = ...": (lambda out: train(task(model=Renewed), out), "parameter weight was given new memory"),
+    "self.weight = nn.Parameter(...)": (lambda out: train(task(model=Replaced), out), "parameter weight was replaced"),
+    "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
+    "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
+    "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "evaluation_batch_size=0": (lambda out: task(evaluation_batch_size=0), "evaluation_batch_size must be a whole"),
+    "evaluation_batch_size=True": (
+        lambda out: task(evaluation_batch_size=True),
+        "evaluation_batch_size must be a whole",
+    ),
+    "a metric that gives text": (
+        lambda out: train(task(metrics=[Said("0.5")]), out),
+        "gives '0.5': it must give one number",
+    ),
+    "a metric that gives nothing": (
+        lambda out: train(task(metrics=[Said(None)]), out),
+        "gives None: it must give one number",
+    ),
 }
 
 BUFFERS: dict[str, tuple[Tried, str]] = {

@@ -55,6 +55,8 @@ class FlatModule:
                 parameter.grad = None
                 self._gradient_views.append(_view_like(self.gradients[window], parameter))
                 offset = window.stop
+        # Where each parameter has to be, for `check_views`; frozen ones may be anywhere.
+        self._bound = {name: (p, p.data_ptr() if p.requires_grad else None) for name, p in module.named_parameters()}
         self._initial_buffers = [
             (owner, name, buffer, buffer.clone())
             for owner in module.modules()
@@ -100,6 +102,25 @@ class FlatModule:
         pairs = [(view, gradient) for view, gradient in used if gradient is not None]
         torch._foreach_copy_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         return self.gradients
+
+    def check_views(self) -> None:
+        """An error where the module has parameters that are no longer, or never were, part of the vector."""
+        for name, parameter in self.module.named_parameters():
+            known, address = self._bound.get(name, (None, None))
+            if known is None:
+                problem = "was made while the model ran: make all layers in the model's __init__"
+            elif parameter is not known:
+                problem = "was replaced by another Parameter while the model ran: write self.x.data.copy_(...) instead"
+            elif address is None and parameter.requires_grad:
+                problem = "was frozen when the model was made and is not now: what is to be trained is decided there"
+            elif address is not None and parameter.data_ptr() != address:
+                problem = (
+                    "was given new memory (self.x.data = ...) while the model ran: change it in place, "
+                    "self.x.data.copy_(...), or use torch.nn.utils.parametrizations"
+                )
+            else:
+                continue
+            raise ConfigError(f"the model's parameter {name} {problem}")
 
     @torch.no_grad()
     def reset_buffers(self) -> None:

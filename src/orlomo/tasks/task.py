@@ -21,6 +21,8 @@ from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, che
 
 SAMPLINGS = ("epochs", "replacement")
 BUFFERS = ("recalibrate", "average")
+EVALUATION_BATCH = 250
+"""Divides the sizes of the usual test sets: a compiled model then needs no second version for a smaller last batch."""
 
 
 def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -43,6 +45,8 @@ class Task:
             are (inputs, whole-number labels) and the model gives one score per class.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
+        evaluation_batch_size: samples in a batch of an evaluation; None: 250 with `classification_loss`, which treats
+            samples one by one, else `batch_size`, since a loss may compare the samples of a batch.
         buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
         compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
         name: for tables and run folders.
@@ -63,6 +67,7 @@ class Task:
     metrics: Sequence[Metric | Predictions] = (accuracy,)
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
+    evaluation_batch_size: int | None = None
     buffers: str = "recalibrate"
     compile: bool = False
     name: str = "custom"
@@ -71,6 +76,9 @@ class Task:
     def __post_init__(self) -> None:
         whole = isinstance(self.batch_size, int) and self.batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
+        size = self.evaluation_batch_size
+        whole = size is None or (type(size) is int and size >= 1)
+        require(whole, f"evaluation_batch_size must be a whole number of at least 1, not {size!r}")
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
@@ -103,6 +111,11 @@ class Task:
         """Whether the loss is known to call the model on a batch's inputs once, and to do nothing else with it."""
         # Any other function might, for example, call the model twice, or with another argument.
         return self.loss is classification_loss
+
+    @property
+    def evaluation_batch(self) -> int:
+        """Samples in a batch of an evaluation."""
+        return self.evaluation_batch_size or (EVALUATION_BATCH if self.has_plain_loss else self.batch_size)
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss, checked to be a scalar that a gradient can be taken of."""
