@@ -13,6 +13,7 @@ from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
 from orlomo.engines.simulated import replay as replaying
 from orlomo.engines.simulated.pool import on_threads
+from orlomo.engines.trial.surroundings import only_run
 from orlomo.errors import ConfigError, require
 from orlomo.files import lock
 from orlomo.methods.method import Method
@@ -100,7 +101,7 @@ def replay(
             f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
         )
     made = _task_of(run, task, warn)
-    with on_threads(1):
+    with only_run(), on_threads(1):
         result = replaying.replay(run, config, made, jobs=job_count(jobs), callbacks=listening)
     return dataclasses.replace(result, changed_code=tuple(changed))
 

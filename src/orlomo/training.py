@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,9 +19,13 @@ from orlomo.engines.registry import engine_class
 from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.pool import on_threads
+from orlomo.engines.trial.numbers import say_numbers
+from orlomo.engines.trial.step import try_task
+from orlomo.engines.trial.surroundings import check_surroundings, jobs_for, only_run
 from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
 from orlomo.methods.method import Method
 from orlomo.methods.registry import method as method_by_name
+from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
 from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
@@ -127,13 +132,18 @@ def start(
     check_reads_back(config)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
-    folder = Path(out) if out is not None else free_folder(config, made.name)
-    create_folder(folder, config, [one.described() for one in measured(made)])
-    try:
-        return execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
-    except BaseException:
-        forget_if_empty(folder)
-        raise
+    with only_run():
+        check_surroundings(config, made)
+        say_numbers(config, made, planned_reports(config, made), warn)
+        try_task(config, made, warn)
+        jobs = jobs_for(config, made, jobs, warn)
+        folder = Path(out) if out is not None else free_folder(config, made.name)
+        create_folder(folder, config, [one.described() for one in measured(made)])
+        try:
+            return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
+        except BaseException:
+            forget_if_empty(folder)
+            raise
 
 
 def execute(
@@ -147,12 +157,29 @@ def execute(
     workers: int | None = None,
 ) -> Run:
     """Run it, from its checkpoint if it has one, to its end."""
+    with only_run():
+        check_surroundings(config, task)
+        jobs = jobs_for(config, task, jobs, callbacks.warning)
+        return _execute(run, config, task, jobs, ray, tensorboard, callbacks, workers)
+
+
+def _execute(
+    run: Run,
+    config: RunConfig,
+    task: Task,
+    jobs: int,
+    ray: RayOptions | None,
+    tensorboard: bool,
+    callbacks: Callbacks,
+    workers: int | None = None,
+) -> Run:
     saved, kind = run.checkpoint, engine_class(config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)
+        engine: Engine | None = None
         try:
-            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, job_count(jobs), ray)
+            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, jobs, ray)
             engine = kind(setup)
             kept = None if saved is None else Run(run.folder)
             # A checkpoint is as large as the server's state, so it is not kept in memory twice during the run.
@@ -166,10 +193,15 @@ def execute(
             engine.run(signals)
             _finish(engine, recorder, signals, warn)
         except Interrupted as stop:
-            command = resume_command(run.folder) + engine.resume_flags
+            assert engine is not None
+            command = resume_command(run.folder, config.task) + engine.resume_flags
             raise Interrupted(f"{stop}; saved. Continue with: {command}", stop.signal_number) from None
         except signals.Stop as stop:  # while the last files were written
             raise signals.interrupted(stop, "the run was complete, and is saved") from None
+        except BaseException as error:
+            if engine is not None:
+                _leave_word(error, engine, run.folder, config)
+            raise
         finally:
             recorder.close()
             callbacks.finished(Run(run.folder))
@@ -182,6 +214,18 @@ def _tensorboard(folder: Path, warn: Warn) -> TensorBoardWriter:
     for path in writes_in(folder):
         path.unlink()
     return TensorBoardWriter(folder, warn)
+
+
+def _leave_word(error: BaseException, engine: Engine, folder: Path, config: RunConfig) -> None:
+    """What ended the run goes to its log, with the traceback; the error says where that is and how to continue."""
+    session, log = engine.session, folder / "log.txt"
+    if session.reports == 0 or str(log) in str(error):  # nothing to continue, or all said
+        return
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    Log(folder, lambda text: None).note(f"the run ends: {text}", "".join(traceback.format_exception(error)))
+    saved = "saved; " if session.saved_events == session.events else ""
+    command = resume_command(folder, config.task) + engine.resume_flags
+    error.add_note(f"{saved}more in {log}. When that is mended, continue with: {command}")
 
 
 def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Warn | None) -> None:
@@ -201,6 +245,10 @@ def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Wa
                     time.sleep(DISK_RETRY_SECONDS)
             except signals.Stop:
                 raise error from None
+        except Exception as error:  # the user's loss, when running statistics were recomputed
+            session.failed = True
+            session.save_after(error, engine.save)
+            raise
     signals.obey()
 
 

@@ -111,7 +111,7 @@ def test_trains_and_replays(engine: str, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("engine", "name", "number"), STOPPED)
 def test_stopped_by_a_signal_it_continues(engine: str, name: str, number: str, tmp_path: Path) -> None:
-    with pytest.raises(orlomo.Interrupted, match=r"saved. Continue with: orlomo resume") as stopped:
+    with pytest.raises(orlomo.Interrupted, match=r"saved. Continue with: orlomo.resume") as stopped:
         train(engine, name, tmp_path / "run", callbacks=[StopAt(11, signal.Signals[f"SIG{number}"])])
     assert stopped.value.signal_number == signal.Signals[f"SIG{number}"]
     before = orlomo.load(tmp_path / "run")

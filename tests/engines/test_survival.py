@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import faulty
 import orlomo
 from orlomo.engines.live import crew
 from orlomo.records import recorder as recording
+from orlomo.tasks.task import classification_loss
 from small import small_disk
 from troublemaker import KINDS, make_trouble
 
@@ -185,10 +188,23 @@ def test_all_workers_failing_the_same_way_end_the_run_with_their_error(tmp_path:
     trial.check(orlomo.resume(trial.folder, task=trial.task, warn=trial.warn))
 
 
-def test_a_task_that_fails_from_the_start_leaves_its_traceback(tmp_path: Path) -> None:
+def test_a_task_that_fails_from_the_start_leaves_nothing(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     faulty.every_process(trial.faults, "raise")
-    with pytest.raises(orlomo.OrlomoError, match="every worker failed: ValueError"):
+    with pytest.raises(ValueError, match="this worker was made to fail"):
+        trial.train({})
+    assert not trial.folder.exists()
+
+
+def test_a_task_that_fails_in_workers_alone_leaves_its_traceback(tmp_path: Path) -> None:
+    trial, here = Trial(tmp_path), os.getpid()
+
+    def elsewhere(model: nn.Module, batch: Any) -> torch.Tensor:
+        assert os.getpid() == here, "this is a worker"
+        return classification_loss(model, batch)
+
+    trial.task = dataclasses.replace(trial.task, loss=elsewhere)
+    with pytest.raises(orlomo.OrlomoError, match="failed: AssertionError: this is a worker"):
         trial.train({})
     assert "Traceback" in (trial.folder / "log.txt").read_text()
 
@@ -225,9 +241,11 @@ def test_a_worker_killed_by_a_signal_without_a_name(tmp_path: Path) -> None:
 
 
 def test_a_failing_evaluation_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
-    trial = Trial(tmp_path)
+    trial, here = Trial(tmp_path), os.getpid()
 
     def wrong(model: object, batch: object) -> float:
+        if os.getpid() == here:  # where it is tried before the run
+            return 0.0
         raise KeyError("accuracy")
 
     trial.task = dataclasses.replace(trial.task, metrics=[orlomo.Metric.mean("own", wrong)])

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"orlomo: {stop}", file=sys.stderr)
         return 128 + stop.signal_number
     except OrlomoError as error:
-        print(f"orlomo: {error}", file=sys.stderr)
+        print("\n".join([f"orlomo: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("orlomo: stopped; there was nothing to save", file=sys.stderr)

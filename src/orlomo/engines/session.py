@@ -21,8 +21,10 @@ from torch import Tensor
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, Evaluated
-from orlomo.errors import Diverged, OrlomoError, ReportRefused
+from orlomo.engines.trial.numbers import bad_data
+from orlomo.errors import Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment, Report, WorkerState
+from orlomo.methods.state import all_finite
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import Row
 from orlomo.tasks.evaluation import Evaluation, load_trained
@@ -76,6 +78,9 @@ class Session:
         built = task.build(config.seed)
         initial = built.params.to(config.server_device)
         self.server = config.method.server(initial, config.workers, task.size, built.layout)
+        self.whole = True  # between two events; within one, a failure cannot be saved
+        self.saved_events = -1  # recorded when it was last saved
+        self.failed = False  # all events are in, but the user's code failed when the model was made
         self.events = 0  # recorded so far
         self.reports = 0
         self._started = time.monotonic()
@@ -93,15 +98,22 @@ class Session:
         """This process begins now: what it took to start workers is not the run's time."""
         self._started = time.monotonic()
 
-    def fold(self, report: Report, seconds: float) -> list[Assignment]:
-        """Fold a report in; numbers that are not finite mean that the run has diverged."""
+    def fold(self, report: Report, seconds: float, done: Assignment) -> list[Assignment]:
+        """Fold the report of this assignment in; numbers that are not finite mean that the run has diverged."""
         t = self.server.iteration
+        self.whole = False  # the engine sets it again when all of the event has happened
         try:
             return self.server.receive(report, seconds)
         except ReportRefused as error:
+            self.whole = True  # a refused report has changed nothing
             if error.reason == "finite":
-                raise Diverged(f"the run diverged at iteration {t}: {error}; lower the learning rate") from None
+                advice = self.bad_data(done) or "lower the learning rate"
+                raise Diverged(f"the run diverged at iteration {t}: {error}; {advice}") from None
             raise OrlomoError(f"iteration {t}: {error}") from None
+
+    def bad_data(self, done: Assignment) -> str:
+        """Where the data of this assignment have NaN; empty where they do not."""
+        return bad_data(self.task, self.config.seed, done)
 
     def record_report(self, row: Row, report: Report) -> None:
         """The report that was folded in, or dropped, last, as a row of the trace."""
@@ -155,8 +167,9 @@ class Session:
             "learning_rate": ledger.learning_rate(),
             "params_checksum": checksum(params),
         }
-        buffers = self.average_buffers()
-        self._pending.append(_PendingEvaluation(row, params, buffers, evaluator.evaluate(params, buffers)))
+        pending = _PendingEvaluation(row, params, self.average_buffers())
+        self._pending.append(pending)  # first: where `evaluate` raises, the run is saved with it, and it is begun again
+        pending.ticket = evaluator.evaluate(params, pending.buffers)
 
     @property
     def unfinished(self) -> int:
@@ -202,6 +215,17 @@ class Session:
         load_trained(self.task, flat, params, seed, buffers)
         return flat.module.state_dict()
 
+    def save_after(self, error: BaseException, save: Callable[[], None]) -> None:
+        """Save a run that something has ended, if its state is whole and finite and the disk takes it."""
+        if not self.whole or self.reports == 0 or isinstance(error, RunFolderError):
+            return
+        if not all_finite(self.server.params):  # the checkpoint before this is the last that is any use
+            return
+        try:
+            save()
+        except Exception as second:
+            error.add_note(f"and it could not be saved: {type(second).__name__}: {second}")
+
     def save(
         self, held: Iterable[Assignment], at_end: bool, states: dict[int, WorkerState] | None = None, **more: object
     ) -> None:
@@ -221,7 +245,7 @@ class Session:
         for worker, buffers in self._worker_buffers.items():
             tensors[f"buffers.{worker}"] = buffers
         values = {
-            "finished": at_end and not self._pending,
+            "finished": at_end and not self.failed and not self._pending,
             "stopped": self.callbacks.stop_reason if at_end and not self.complete else None,
             "ledger": ledger,
             "numbers": numbers,
@@ -239,6 +263,7 @@ class Session:
         if (best := self.callbacks.best) is not None:
             self.recorder.best(self.model_state(best.params, best.buffers), best.row)
         self.recorder.save(self.events, tensors, values)
+        self.saved_events = self.events
         self.callbacks.best = None
 
     def load(self, saved: Checkpoint) -> list[Assignment]:

@@ -237,8 +237,10 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
-def resume_command(folder: Path) -> str:
-    """What to type to continue a run."""
+def resume_command(folder: Path, task: str = "") -> str:
+    """What to type to continue a run; in Python for a task that only Python has."""
+    if task == "custom":
+        return f"orlomo.resume({str(folder)!r}, task=...)"
     return f"orlomo resume {shlex.quote(str(folder))}"
 
 

@@ -41,6 +41,13 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
     """Evaluate the model at these parameters; a function of the arguments alone."""
     with isolated():
         load_trained(task, flat, params, seed, buffers)
+        return measure_all(task, flat, seed)
+
+
+@torch.no_grad()
+def measure_all(task: Task, flat: FlatModule, seed: int, most: int | None = None) -> Evaluation:
+    """All metrics of the model as it is, in evaluation mode; `most`: on so many samples of each data set."""
+    with isolated():
         # The same samples at every evaluation of a run, or the curve would have noise of its own.
         chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
         parts = {TRAIN: (task.train_data, np.sort(chosen))}
@@ -49,6 +56,9 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
         wanted = measured(task)
         values: dict[str, float] = {}
         for name, (data, indices) in parts.items():
+            if most is not None and len(indices) > most:
+                # Spread over all of them: data may be sorted by class.
+                indices = indices[np.linspace(0, len(indices) - 1, most).astype(np.int64)]
             values |= _measure(task, flat, seed, data, indices, [one for one in wanted if one.data == name])
         flat.check_views()
         return Evaluation({one.column: values[one.column] for one in wanted})

@@ -80,12 +80,12 @@ class Live(Engine):
                 self.save()
                 raise signals.interrupted(stop) from None
             except EvaluationFailed as error:
-                raise self._log.end(error, error.details) from None
+                raise self._end(error, error.details) from None
             except self.failures as error:
                 raise self._end(OrlomoError(" ".join(f"{type(error).__name__}: {error}".split())[:300])) from None
             except BaseException as error:
-                if error is self.session.callbacks.error:  # raised at a whole state: see Session.gather
-                    self.save()
+                if self._has_begun:
+                    self.session.save_after(error, self.save)
                 raise
 
     def save(self) -> None:
@@ -149,9 +149,13 @@ class Live(Engine):
         report, worker = arrived.report, arrived.report.worker
         now = self.session.elapsed()
         start = now - (time.monotonic() - arrived.sent)
+        self.session.whole = False
         try:
             assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
+            self.session.whole = True  # it has changed nothing
+            if refusal.reason == "finite" and (cause := self.session.bad_data(self._held[worker])):
+                raise self._end(Diverged(f"{refusal}; {cause}")) from None  # computed again it would be no better
             self._tell(events.Refused(worker, str(refusal)))
             return
         # A refused report left the server as it was: the assignment is still held, and `Redo` sends it again.
@@ -164,6 +168,7 @@ class Live(Engine):
         weight = self.config.method.weight(fold)
         values = report_row(fold, weight, done.learning_rate, start, now, arrived.compute_seconds)
         self.session.record_report(dict(zip(COLUMNS, values, strict=True)), report)
+        self.session.whole = True
         self._tell(events.Reported(worker))
         self._evaluate_if_due()
 
@@ -216,11 +221,14 @@ class Live(Engine):
 
     def _join(self, worker: int) -> None:
         iteration = self.server.iteration
+        self.session.whole = False
         self._hand(self.server.join(worker))
         self._record("join", iteration, worker)
+        self.session.whole = True
         self._log.note(f"worker {worker} joins")
 
     def _leave(self, worker: int, kind: str) -> None:
+        self.session.whole = False
         self._held.pop(worker, None)
         iteration = self.server.iteration  # of the event: closing a barrier would advance it
         assignments = self.server.leave(worker)  # may close a barrier
@@ -228,14 +236,15 @@ class Live(Engine):
         if kind == "leave":
             self._log.note(f"worker {worker} leaves")
         self._hand(assignments)
+        self.session.whole = True
         self._evaluate_if_due()
 
-    def _end(self, error: OrlomoError) -> OrlomoError:
+    def _end(self, error: OrlomoError, details: str = "") -> OrlomoError:
         """The error that ends the run, which is saved first; half begun it is not, and resumes as it did this time."""
         if self._has_begun:
             self.save()
-        where, again = self._folder / "log.txt", resume_command(self._folder) + self.resume_flags
-        return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"))
+        where, again = self._folder / "log.txt", resume_command(self._folder, self.config.task) + self.resume_flags
+        return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"), details)
 
     # Small steps
 

@@ -52,9 +52,13 @@ class RoundsAhead:
 
     def offer(self, assignments: list[Assignment]) -> None:
         """These parameters are there now."""
+        self.hold(assignments)
+        self.fill()
+
+    def hold(self, assignments: list[Assignment]) -> None:
+        """Keep these until they are reported."""
         for assignment in assignments:
             self.assignments[assignment.worker] = assignment
-        self._fill()
 
     def forget(self, worker: int) -> None:
         """This worker is gone, and with it its round and what it kept."""
@@ -75,7 +79,7 @@ class RoundsAhead:
         # Other rounds may be done first; they are kept, and the jobs get new work while this one is waited for.
         while ticket not in self._computed:
             self._collect()
-            self._fill()
+            self.fill()
         self._upcoming.popleft()
         del self._tickets[key]
         self._taken = ticket
@@ -108,7 +112,8 @@ class RoundsAhead:
             self._pool.release(self._taken)
             self._taken = None
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
+        """Give the jobs work, as far as there is any."""
         for key in islice(self._upcoming, WINDOW):
             if self._pool.free <= 2:  # one slot is kept for an evaluation, one for the round that is needed next
                 return

@@ -93,8 +93,7 @@ class Execution:
             self.save()
             raise signals.interrupted(stop) from None
         except BaseException as error:
-            if error is session.callbacks.error:  # raised at a whole state: see Session.gather
-                self.save()
+            session.save_after(error, self.save)
             raise
 
     @property
@@ -103,11 +102,12 @@ class Execution:
         return self.session.events == len(self.schedule) or self.session.stopping
 
     def _fold(self, row: Row, report: Report) -> None:
-        assignments = self.session.fold(report, row["finish"] - row["start"])
+        worker = row["worker"]
+        assignments = self.session.fold(report, row["finish"] - row["start"], self._ahead.assignments[worker])
         self._verify(row)
         self.session.record_report(row, report)
-        self._ahead.folded(row["worker"])  # first: it drops the old assignment, and a new one may be of the same worker
-        self._ahead.offer(assignments)
+        self._ahead.folded(worker)  # first: it drops the old assignment, and a new one may be of the same worker
+        self._go_on(assignments)
 
     def _verify(self, row: Row) -> None:
         """The server must fold the report just as the schedule says."""
@@ -126,13 +126,20 @@ class Execution:
 
     def _change_membership(self, row: Row) -> None:
         worker = row["worker"]
+        self.session.whole = False
         if row["kind"] in DEPARTURES:
             self._ahead.forget(worker)
             assignments = self.server.leave(worker)
         else:
             assignments = self.server.join(worker)
         self.session.record_change(row)
-        self._ahead.offer(assignments)
+        self._go_on(assignments)
+
+    def _go_on(self, assignments: list[Assignment]) -> None:
+        """All of an event has happened: the state is whole from here, where jobs get new work."""
+        self._ahead.hold(assignments)
+        self.session.whole = True
+        self._ahead.fill()
 
     def save(self) -> None:
         """Write a checkpoint."""

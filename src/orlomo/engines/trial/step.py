@@ -1,0 +1,143 @@
+"""One training step and one batch of every metric, in this process, before there is a run folder.
+
+What a user's own code raises goes up as it is; what breaks our contract is one line. Nothing of the run changes: it is
+the same bits with or without a trial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orlomo.config import RunConfig
+from orlomo.engines.round import RoundRunner
+from orlomo.engines.simulated.pool import on_threads
+from orlomo.engines.trial.numbers import bad_data
+from orlomo.engines.trial.watched import changed, look, places, restore
+from orlomo.errors import ConfigError, require
+from orlomo.flat import checked
+from orlomo.methods.messages import Assignment
+from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.data import Batch
+from orlomo.tasks.evaluation import measure_all
+from orlomo.tasks.task import Task
+
+FRESH = "model must make a new module at each call"
+
+
+def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None:
+    """Try a task; nothing is left of it but what is said."""
+    device = config.compute_device if config.engine != "ray" or torch.cuda.is_available() else "cpu"
+    eager = dataclasses.replace(task, compile=False, loss=functools.partial(_on_device, task.loss, device))
+    # On one thread: processes that are forked later could not use several where this one has used them.
+    with isolated(), on_threads(1):
+        seed_global(derive(config.seed, "model"))
+        other = checked(task.model())
+        runner = RoundRunner(eager, config.method, config.seed, device)
+        module = runner.flat.module
+        shared = _check_fresh(module, other)
+        del other
+        before = look(places(task, module))
+        assignment = _first_assignment(config, task, runner)
+        with _without_scaler():
+            loss = runner.run(assignment).report.loss
+            _check_finite(config, task, assignment, runner, loss)
+            after = look(places(task, module))
+            if suspects := changed(before, after):
+                # A cache is the same after the same step again; what is not is state.
+                runner.run(assignment)
+                again = look(places(task, module))
+                if found := [name for name in changed(after, again) if name in suspects]:
+                    _say_state(found, warn)
+            for name, buffer, held in shared:
+                require(buffer.equal(held), f"{FRESH}; two calls share the buffer {name}, which changes: {_copies()}")
+            module.eval()
+            measure_all(task, runner.flat, config.seed, most=max(32, task.batch_size))
+        restore(before, changed(before, look(places(task, module))))
+
+
+def _check_fresh(module: nn.Module, other: nn.Module) -> list[tuple[str, Tensor, Tensor]]:
+    """Two calls of `model` must share nothing that trains; the buffers that they share, with copies of them."""
+    require(module is not other, f"{FRESH}; it gave the same one: {_copies()}")
+    known = {id(p) for p in other.parameters() if p.requires_grad}
+    for name, parameter in module.named_parameters():
+        require(id(parameter) not in known, f"{FRESH}; two calls share the parameter {name}: {_copies()}")
+    values = dict(other.named_parameters()) | dict(other.named_buffers())
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        twin = values.get(name)
+        same = twin is not None and twin.shape == value.shape and torch.equal(twin.to(value), value)
+        require(
+            same or bool(value.isnan().any()),
+            f"model gives other values at two calls with the same seed ({name}): draw them from torch's, numpy's or "
+            "random's global generators, which the run's seed sets",
+        )
+    buffers = {id(buffer) for buffer in other.buffers()}
+    return [(name, b, b.clone()) for name, b in module.named_buffers() if id(b) in buffers]
+
+
+def _copies() -> str:
+    return "write model=lambda: copy.deepcopy(m)"
+
+
+def _first_assignment(config: RunConfig, task: Task, runner: RoundRunner) -> Assignment:
+    """What worker 0 is given first, cut to one local step."""
+    flat = runner.flat
+    server = config.method.server(flat.params.clone(), config.workers, task.size, flat.layout)
+    first = server.start()[0]
+    return dataclasses.replace(first, local_steps=1)
+
+
+def _on_device(loss: Callable[[nn.Module, Batch], Any], device: str, model: nn.Module, batch: Batch) -> Any:
+    """The loss as it is given, with a look at where it is."""
+    given = loss(model, batch)
+    if isinstance(given, Tensor) and given.device.type != torch.device(device).type:
+        raise ConfigError(f"loss(model, batch) gives a tensor on {given.device}, but the model is on {device}")
+    return given
+
+
+def _check_finite(config: RunConfig, task: Task, assignment: Assignment, runner: RoundRunner, loss: float) -> None:
+    """At the initial parameters nothing has diverged: what is not finite there is in the data or in the code."""
+    wrong = "" if math.isfinite(loss) else f"the loss of the first batch is {loss}"
+    for name, window in () if wrong else runner.flat.layout.items():
+        if not bool(runner.flat.gradients[window].isfinite().all()):
+            wrong = f"the gradient of {name} is not finite in the first batch"
+            break
+    if wrong:
+        cause = bad_data(task, config.seed, assignment, infinite=True)
+        raise ConfigError(f"{wrong}: {cause or 'its data are finite, so look at the loss, the model and augment'}")
+
+
+@contextmanager
+def _without_scaler() -> Iterator[None]:
+    """Within, a loss that is scaled by a GradScaler is an error: its gradient would be taken 65536-fold."""
+    scale = torch.amp.GradScaler.scale
+
+    def refuse(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
+        if scaler.is_enabled():
+            raise ConfigError(
+                "the loss is scaled by a GradScaler, which nothing undoes: leave the scaler out and write "
+                'Task(autocast="bfloat16")'
+            )
+        return scale(scaler, outputs)
+
+    torch.amp.GradScaler.scale = refuse  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
+
+
+def _say_state(names: list[str], warn: Callable[[str], None]) -> None:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    verb = "changes" if len(names) == 1 else "change"
+    warn(
+        f"{', '.join(names[:3])}{more} {verb} in a training step: workers are separate copies, so it is not the same "
+        'for all and not saved; use a buffer with Task(buffers={"NAME": "keep"}), or a callback'
+    )
