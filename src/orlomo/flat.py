@@ -14,12 +14,43 @@ from orlomo.errors import ConfigError
 Forward: TypeAlias = Callable[..., Any]
 
 
+class Buffer:
+    """One buffer of a module, or a frozen parameter that is treated as one, and the value that it began with."""
+
+    def __init__(self, name: str, owner: nn.Module, key: str):
+        self.name, self.owner, self.key = name, owner, key
+        self._parameter = owner._parameters.get(key)
+        tensor = self.value
+        if tensor is not None and tensor.layout is torch.strided and 0 in tensor.stride():
+            tensor = tensor.clone()  # an expanded one cannot be written to
+            self._put(tensor)
+        self._tensor = tensor
+        self.initial = None if tensor is None else tensor.clone()
+
+    @property
+    def value(self) -> Tensor | None:
+        """What it is now; the module may have put another tensor in its place."""
+        return self.owner._buffers.get(self.key) if self._parameter is None else self._parameter.data
+
+    def reset(self) -> None:
+        """Give it its initial value again, in its own memory."""
+        tensor = self._tensor
+        self._put(None if tensor is None or self.initial is None else tensor.copy_(self.initial))
+
+    def _put(self, tensor: Tensor | None) -> None:
+        if self._parameter is None:
+            self.owner._buffers[self.key] = tensor
+        elif tensor is not None:
+            self._parameter.data = tensor
+
+
 class FlatModule:
     """Rebinds a module's trainable parameters as views into one contiguous vector, and gathers gradients in another.
 
     Writing to `params` writes to the module, and the other way round; `backward(loss)` leaves the gradients in
     `gradients`. Frozen parameters (`requires_grad=False`) and buffers stay where they are. Memory order within a
-    parameter is kept, so a module in `channels_last` stays in `channels_last`.
+    parameter is kept, so a module in `channels_last` stays in `channels_last`. `moving`: the names of the frozen
+    parameters that the module changes itself, which are listed among its `buffers`.
 
     >>> flat = FlatModule(nn.Linear(2, 1))
     >>> flat.params.zero_().shape, flat.module.weight
@@ -27,7 +58,7 @@ class FlatModule:
     tensor([[0., 0.]], requires_grad=True))
     """
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, moving: Callable[[str], bool] = lambda name: False):
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         trainable = [p for _, p in named]
         if not trainable:
@@ -55,10 +86,15 @@ class FlatModule:
                 parameter.grad = None
                 self._gradient_views.append(_view_like(self.gradients[window], parameter))
                 offset = window.stop
-        self._initial_buffers = [
-            (owner, name, buffer, buffer.clone())
-            for owner in module.modules()
-            for name, buffer in owner.named_buffers(recurse=False)
+        self.buffers = [
+            Buffer(f"{path}.{key}".lstrip("."), owner, key)
+            for path, owner in module.named_modules()
+            for key in owner._buffers
+        ]
+        self.buffers += [
+            Buffer(name, module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad and moving(name)
         ]
 
     def compile(self) -> None:
@@ -104,12 +140,8 @@ class FlatModule:
     @torch.no_grad()
     def reset_buffers(self) -> None:
         """Give every buffer its initial value again, also those that the module has replaced by new tensors."""
-        for owner, name, buffer, initial in self._initial_buffers:
-            owner._buffers[name] = buffer.copy_(initial)
-
-    def float_buffers(self) -> list[Tensor]:
-        """The module's floating-point buffers (running statistics and the like), in a fixed order."""
-        return [b for b in self.module.buffers() if b.is_floating_point()]
+        for buffer in self.buffers:
+            buffer.reset()
 
 
 def _view_like(flat: Tensor, like: Tensor) -> Tensor:

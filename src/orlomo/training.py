@@ -189,7 +189,7 @@ def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Wa
     session = engine.session
     while True:
         try:
-            recorder.model(session.model_state(session.server.params, session.average_buffers()))
+            recorder.model(session.model_state(session.server.params, session.combined_buffers()))
             engine.save()  # last: a run is finished when all its files are there
             break
         except RunFolderError as error:

@@ -18,8 +18,9 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global, seed_torch
+from orlomo.tasks.buffers import Buffers
 from orlomo.tasks.data import as_tensors, fetch
-from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.evaluation import Evaluation, evaluate
 from orlomo.tasks.task import Task
 
 
@@ -38,6 +39,7 @@ class RoundRunner:
         self.method = method
         self.seed = seed
         self.flat = task.build(seed, device)
+        self.buffers = Buffers(self.flat, task.buffers)
         if task.compile:
             prepare()
             self.flat.compile()
@@ -62,9 +64,7 @@ class RoundRunner:
         flat, rule = self.flat, self.rule
         state = self.new_state() if state is None else state
         memory = dict(state.vectors)  # the rule may replace entries of state.vectors by tensors of its own
-        flat.reset_buffers()
-        if self.task.buffers == "average":
-            reset_statistics(flat)
+        self.buffers.begin_round(state.buffers)
         flat.module.train()
         rule.state, rule.destination = state, destination or {}
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
@@ -72,7 +72,8 @@ class RoundRunner:
         samples, loss = self._steps(assignment)
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
-        kept = self._kept(rule.state, memory)
+        buffers = self.buffers.read()
+        kept = self._kept(rule.state, memory, buffers)
         if rule.destination:
             put_in(rule.destination, vectors)
             vectors = dict(rule.destination)
@@ -81,7 +82,6 @@ class RoundRunner:
             raise ConfigError(
                 f"{self.method.name}: the worker rule changes the assignment's vectors in place: copy them"
             )
-        buffers = read_buffers(flat).clone() if self.task.buffers == "average" else None
         # What identifies the round is the engine's to say: a user's rule cannot get it wrong.
         report = Report(
             assignment.worker,
@@ -118,10 +118,11 @@ class RoundRunner:
                 samples += len(chosen)
         return samples, float(total) / assignment.local_steps
 
-    def _kept(self, state: WorkerState, memory: dict[str, Tensor]) -> WorkerState:
+    def _kept(self, state: WorkerState, memory: dict[str, Tensor], buffers: Tensor | None) -> WorkerState:
         """What the rule keeps, in the memory that it was given: vectors of its own may change in the next round."""
         put_in(memory, self._declared(state.vectors, self.method.worker_vectors, "worker_vectors"))
-        return WorkerState(memory, plain_numbers(self.method.name, state.numbers, self.method.worker_numbers))
+        numbers = plain_numbers(self.method.name, state.numbers, self.method.worker_numbers)
+        return WorkerState(memory, numbers, buffers if self.buffers.encoding.keeps else None)
 
     def _declared(self, found: Mapping[str, Tensor], names: tuple[str, ...], where: str) -> dict[str, Tensor]:
         """The vectors in the declared order; an error where they are not those declared, of the model's size."""

@@ -16,11 +16,11 @@ from torch.nn import functional
 from orlomo.errors import require, unknown_name
 from orlomo.flat import FlatModule
 from orlomo.seeds import derive, generator, isolated, seed_global
+from orlomo.tasks.buffers import RECALIBRATE, Policies, checked_policies, first_match
 from orlomo.tasks.data import Batch, Data, checked_data, data_size, select
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
 
 SAMPLINGS = ("epochs", "replacement")
-BUFFERS = ("recalibrate", "average")
 
 
 def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -43,7 +43,8 @@ class Task:
             are (inputs, whole-number labels) and the model gives one score per class.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
-        buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
+        buffers: what becomes of running statistics, counters and queues: `recalibrate`, `average`, `keep` or `reset`,
+            or a table from patterns of buffers' names to these (see docs/how-to/buffers.md).
         compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
         name: for tables and run folders.
         facts: known constants (the smoothness L, the noise sigma, the minimum), for theory.
@@ -63,7 +64,7 @@ class Task:
     metrics: Sequence[Metric | Predictions] = (accuracy,)
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
-    buffers: str = "recalibrate"
+    buffers: Policies = RECALIBRATE
     compile: bool = False
     name: str = "custom"
     facts: dict[str, float] = field(default_factory=dict)
@@ -80,8 +81,7 @@ class Task:
             object.__setattr__(self, "test_data", _checked_tests(self.test_data))
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
-        if self.buffers not in BUFFERS:
-            raise unknown_name("treatment of buffers", self.buffers, BUFFERS)
+        object.__setattr__(self, "buffers", checked_policies(self.buffers))
         measured(self)  # a wrong metric is an error here, not at the first evaluation
 
     @property
@@ -115,7 +115,7 @@ class Task:
         # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
-            return FlatModule(self.model().to(device))
+            return FlatModule(self.model().to(device), lambda name: first_match(self.buffers, name) is not None)
 
     def initial_params(self, seed: int) -> Tensor:
         """w_0."""
