@@ -15,6 +15,7 @@ from orlomo.engines.callbacks import Callback, Callbacks, RunHandle
 from orlomo.engines.engine import Engine, Setup, job_count
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
+from orlomo.engines.round import unchosen_changes
 from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.pool import on_threads
@@ -125,6 +126,8 @@ def start(
     config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")
     check_reads_back(config)
+    if warning := unchosen_changes(made, config.seed):
+        warn(warning)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else free_folder(config, made.name)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import orlomo
 from orlomo.engines.round import RoundRunner
-from orlomo.tasks.evaluation import evaluate, load_trained, read_buffers
+from orlomo.tasks.evaluation import evaluate, load_trained
+from orlomo.tasks.task import classification_loss
 from small import classification
 
 
@@ -51,6 +52,10 @@ def noisy(batch: Any, source: torch.Generator) -> Any:
     return inputs + torch.randn(inputs.shape, generator=source), labels
 
 
+def drawn() -> float:
+    return random.random() + np.random.random() + torch.rand(()).item()
+
+
 class Jittered:
     """A map-style data set that draws from every global generator, as careless ones do."""
 
@@ -58,8 +63,7 @@ class Jittered:
         return 40
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        noise = random.random() + np.random.random() + torch.rand(()).item()
-        return torch.full((4,), noise + index), index % 2
+        return torch.full((4,), drawn() + index), index % 2
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,7 @@ class Jittered:
     [
         {"model": lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))},
         {"augment": noisy},
+        {"loss": lambda model, batch: drawn() * classification_loss(model, batch)},
         {"train_data": Jittered()},
         {"model": lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), "buffers": "average"},
     ],
@@ -119,17 +124,32 @@ def test_an_evaluation_does_not_depend_on_what_was_computed_before() -> None:
     assert 0 <= first["test_accuracy"] <= 1
 
 
+def test_what_an_evaluation_draws_comes_from_the_seed() -> None:
+    noise = orlomo.Metric.mean("noise", lambda model, batch: drawn())
+    task = classification(loss=lambda model, batch: drawn() * model(batch[0]).square().mean(), metrics=[noise])
+    flat, params = task.build(0), task.initial_params(0)
+    first = evaluate(task, flat, params, seed=0)
+    drawn()
+    assert evaluate(task, flat, params, seed=0) == first
+    assert evaluate(task, flat, params, seed=1)["test_noise"] != first["test_noise"]
+    alone = evaluate(classification(loss=task.loss), flat, params, seed=0)
+    assert alone["test_loss"] == first["test_loss"]  # whatever is measured beside it
+
+
 def test_averaged_buffers_are_used_where_the_task_averages() -> None:
     task = classification(model=normed, buffers="average")
     runner = RoundRunner(task, orlomo.ALSGD(local_steps=2), seed=0)
     report = runner.run(assignment(task, steps=2)).report
     assert report.buffers is not None
     seen = torch.cat([task.train_data[0][i] for i in torch.tensor(np.stack(task.round_batches(0, 1, 2, 2)))])
-    assert torch.allclose(report.buffers[:4], seen.mean(0), atol=1e-5)  # a plain mean over the round's batches
+    values = report.buffers.view(torch.float32)
+    assert torch.allclose(values[:4], seen.mean(0), atol=1e-5)  # a plain mean over the round's batches
     good = evaluate(task, runner.flat, task.initial_params(0), 0, report.buffers)
-    bad = evaluate(task, runner.flat, task.initial_params(0), 0, report.buffers + 100)
+    bad = evaluate(task, runner.flat, task.initial_params(0), 0, (values + 100).view(torch.uint8))
     assert good != bad
-    assert torch.allclose(read_buffers(runner.flat), report.buffers + 100)
+    found = runner.buffers.read()
+    assert found is not None
+    assert torch.allclose(found.view(torch.float32), values + 100)
 
 
 def test_buffers_stay_out_of_the_momentum_algebra() -> None:

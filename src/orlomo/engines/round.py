@@ -17,9 +17,9 @@ from orlomo.errors import ConfigError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
-from orlomo.seeds import derive, isolated, seed_global, seed_torch
-from orlomo.tasks.buffers import Buffers
-from orlomo.tasks.data import as_tensors, fetch
+from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.buffers import Buffers, Watch
+from orlomo.tasks.data import fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate
 from orlomo.tasks.task import Task
 
@@ -44,7 +44,6 @@ class RoundRunner:
             prepare()
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
-        self._seeds_data = as_tensors(task.train_data) is None
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -70,6 +69,7 @@ class RoundRunner:
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
         rule.start(assignment)
         samples, loss = self._steps(assignment)
+        flat.check_views()
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
         buffers = self.buffers.read()
@@ -105,10 +105,7 @@ class RoundRunner:
         with isolated():
             for step, chosen in enumerate(batches):
                 source = derive(self.seed, "step", worker, n, step)
-                if self._seeds_data:
-                    seed_global(source)  # a user's data set may draw from any global generator
-                else:
-                    seed_torch(source)  # dropout
+                seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
                 batch = fetch(task.train_data, chosen, flat.params.device)
                 if task.augment is not None:
                     batch = task.augment(batch, torch.Generator().manual_seed(source))
@@ -140,6 +137,23 @@ class RoundRunner:
     def evaluate(self, params: Tensor, buffers: Tensor | None = None) -> Evaluation:
         """Losses and accuracy at these parameters."""
         return evaluate(self.task, self.flat, params, self.seed, buffers)
+
+
+def unchosen_changes(task: Task, seed: int) -> str | None:
+    """What to tell the user about buffers that a training step changes and no policy was chosen for."""
+    flat = task.build(seed)
+    watch = Watch(flat, task.buffers)
+    if not watch.needed:
+        return None
+    [chosen] = task.round_batches(seed, 0, 0, 1)
+    with isolated():
+        seed_global(derive(seed, "step", 0, 0, 0))
+        flat.module.train()
+        batch = fetch(task.train_data, chosen, flat.params.device)
+        if task.augment is not None:
+            batch = task.augment(batch, torch.Generator().manual_seed(0))
+        task.loss_of(flat.module, batch)
+    return watch.warning()
 
 
 def put_in(memory: Mapping[str, Tensor], vectors: Mapping[str, Tensor]) -> None:

@@ -119,14 +119,14 @@ class Buffers:
             _check_useful(pattern, list(self._buffers))
         self.recalibrated, self.averaged = self._layers(RECALIBRATE), self._layers(AVERAGE)
         # By tensor: one that two layers share is reported once.
-        distinct = {id(buffer.value): name for name, buffer in reversed(self._buffers.items())}
+        distinct = {id(buffer.tensor): name for name, buffer in reversed(self._buffers.items())}
         reported = [
             (name, policy, buffer.initial)
             for name, buffer in self._buffers.items()
             if (policy := self.policies[name]) in (AVERAGE, KEEP)
             and buffer.initial is not None
             and (policy == KEEP or buffer.initial.is_floating_point())
-            and distinct[id(buffer.value)] == name
+            and distinct[id(buffer.tensor)] == name
         ]
         self.encoding = Encoding(reported)
 
@@ -235,9 +235,9 @@ class Watch:
         free = [name for name, policy in self._policies.items() if policy is None]
         if changed := [name for name in free if _differ(self._before[name], after.get(name))]:
             return (
-                f"{_listed('the buffer', changed)} changed by a training step, but has its initial value again in every "
-                f"round and in the saved model: choose a policy, as in Task(buffers={{{_pattern(changed)!r}: 'keep'}}), or "
-                f"'reset' if that is right (docs/how-to/buffers.md)"
+                f"{_listed('the buffer', changed)} changed by a training step, but has its initial value again in "
+                f"every round and in the saved model: choose a policy, as in Task(buffers={{{_pattern(changed)!r}: "
+                f"'keep'}}), or 'reset' if that is right (docs/how-to/buffers.md)"
             )
         return None
 
