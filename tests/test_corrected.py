@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from orlomo.tasks.task import classification_loss
-from user import INPUTS, LABELS, draws, evaluated, in_place, scored, task, train
+from user import INPUTS, LABELS, Output, draws, evaluated, in_place, scored, task, train
 
 Check = Callable[[Path], object]
 
@@ -52,7 +52,11 @@ MODEL: dict[str, Check] = {
 
 BUFFERS: dict[str, Check] = {}
 
-LOSSES: dict[str, Check] = {}
+LOSSES: dict[str, Check] = {
+    "a loss in a dict": lambda out: train(task(loss=lambda m, b: {"loss": classification_loss(m, b)}), out).finished,
+    "a loss in an output": lambda out: train(task(loss=lambda m, b: Output(classification_loss(m, b))), out).finished,
+    "a loss of shape (1,)": lambda out: train(task(loss=lambda m, b: classification_loss(m, b)[None]), out).finished,
+}
 
 LATER: dict[str, Check] = {}
 """Resuming with changes, schedules, models of finished runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,21 @@ def train(given: orlomo.Task | None = None, /, out: Path | None = None, **change
     method = changes.pop("method", orlomo.OrLoMo(learning_rate=0.05, local_steps=2))
     usual: dict[str, Any] = {"workers": 2, "epochs": 2, "jobs": 1}
     return orlomo.train(task() if given is None else given, method, out=out, **(usual | changes))
+
+
+class Sparse(nn.Module):
+    """A layer whose parameter is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.eye(4).to_sparse())
+
+
+@dataclass
+class Output:
+    """What models of transformers give."""
+
+    loss: Tensor
 
 
 class Renewed(nn.Linear):

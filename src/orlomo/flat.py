@@ -31,7 +31,7 @@ class FlatModule:
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         trainable = [p for _, p in named]
         if not trainable:
-            raise ConfigError("the model has no trainable parameters: nothing to train")
+            raise ConfigError("the model has no trainable parameters (requires_grad=True): nothing to train")
         kinds = {(p.dtype, p.device) for p in trainable}
         if len(kinds) > 1:
             raise ConfigError(f"the model's parameters must share one dtype and device, not {sorted(map(str, kinds))}")
@@ -143,6 +143,28 @@ class FlatModule:
     def float_buffers(self) -> list[Tensor]:
         """The module's floating-point buffers (running statistics and the like), in a fixed order."""
         return [b for b in self.module.buffers() if b.is_floating_point()]
+
+
+def checked(module: object) -> nn.Module:
+    """The module; an error that names the first parameter that cannot be part of a vector of numbers."""
+    if not isinstance(module, nn.Module):
+        what = "None: does it return the module?" if module is None else f"a {type(module).__name__}"
+        raise ConfigError(f"model() must give a torch.nn.Module, not {what}")
+    for name, parameter in module.named_parameters():
+        owner, _, _ = name.rpartition(".")
+        where = f"parameter {name} of the layer {type(module.get_submodule(owner)).__name__}"
+        if nn.parameter.is_lazy(parameter):
+            raise ConfigError(f"{where} has no shape yet: call the model once on a sample in model(), or give its size")
+        if parameter.device.type == "meta":
+            raise ConfigError(f"{where} is on the device meta, without values: build the model on the CPU")
+        if parameter.layout is not torch.strided:
+            raise ConfigError(f"{where} is sparse ({parameter.layout}): make it dense, with .to_dense()")
+        if parameter.requires_grad and parameter.is_complex():
+            raise ConfigError(f"{where} is {parameter.dtype}: keep its real and imaginary parts as real parameters")
+    for name, layer in module.named_modules():
+        if getattr(layer, "sparse", False) is True and isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+            raise ConfigError(f"layer {name or type(layer).__name__} gives sparse gradients: leave sparse=True out")
+    return module
 
 
 def _view_like(flat: Tensor, like: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orlomo.errors import require, unknown_name
-from orlomo.flat import FlatModule
+from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.flat import FlatModule, checked
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import Batch, Data, checked_data, data_size, select
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
@@ -135,18 +135,16 @@ class Task:
         return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss, checked to be a scalar."""
+        """The loss, checked to be a scalar that a gradient can be taken of."""
         with self.casting(model):
-            loss = self.loss(model, batch)
-        require(loss.dim() == 0, f"loss(model, batch) must give a scalar, not a tensor of shape {tuple(loss.shape)}")
-        return loss
+            return checked_loss(self.loss(model, batch))
 
     def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
         """The model at its initial parameters for this seed, flattened."""
         # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
-            return FlatModule(self.model().to(device))
+            return FlatModule(checked(self.model()).to(device))
 
     def initial_params(self, seed: int) -> Tensor:
         """w_0."""
@@ -204,6 +202,32 @@ def _check_autocast(given: object) -> None:
     require(not float16, "autocast='float16' would need its loss scaled: use 'bfloat16', which needs no scaling")
     right = given is None or given == "bfloat16" or given is torch.bfloat16
     require(right, f"autocast must be 'bfloat16' or None, not {given!r}")
+
+
+def checked_loss(given: object) -> Tensor:
+    """The scalar that a loss gave, also as the `loss` of a dict or an object; an error where it is none.
+
+    >>> checked_loss({"loss": torch.ones(1, requires_grad=True), "logits": None}).shape
+    torch.Size([])
+    """
+    if not isinstance(given, Tensor):  # as transformers' models give it
+        inside = given.get("loss") if isinstance(given, Mapping) else getattr(given, "loss", None)
+        given = given if inside is None else inside
+    if not isinstance(given, Tensor):
+        more = {"NoneType": ": does it return anything?", "float": ": leave .item() out"}.get(type(given).__name__, "")
+        what = "None" if given is None else f"a {type(given).__name__}"
+        raise ConfigError(f"loss(model, batch) must give a scalar tensor, not {what}{more}")
+    if given.numel() != 1:
+        shape = tuple(given.shape)
+        raise ConfigError(f"loss(model, batch) must give a scalar, not a tensor of shape {shape}: take its mean")
+    if not given.is_floating_point():
+        raise ConfigError(f"loss(model, batch) must give a real number, not {given.dtype}")
+    if not given.requires_grad and torch.is_grad_enabled():  # evaluations take no gradient
+        raise ConfigError(
+            "loss(model, batch) gives a tensor without a gradient: it must depend on the model's parameters, without "
+            ".detach(), .item(), .data or torch.no_grad() between"
+        )
+    return given if given.dim() == 0 else given.reshape(())
 
 
 def _checked_tests(data: object) -> Data | dict[str, Data]:
