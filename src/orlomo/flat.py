@@ -93,6 +93,7 @@ class FlatModule:
             for path, owner in module.named_modules()
             for key in owner._buffers
         ]
+        self._buffer_names = [(owner._buffers, set(owner._buffers)) for owner in module.modules()]
         self.buffers += [
             Buffer(name, module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
             for name, parameter in module.named_parameters()
@@ -172,9 +173,15 @@ class FlatModule:
 
     @torch.no_grad()
     def reset_buffers(self) -> None:
-        """Give every buffer its initial value again, also those that the module has replaced by new tensors."""
+        """Give every buffer its initial value again, also those that the module has replaced by new tensors.
+
+        Those that it has made in its forward pass are removed: it makes them again.
+        """
         for buffer in self.buffers:
             buffer.reset()
+        for held, names in self._buffer_names:
+            for name in set(held) - names if len(held) > len(names) else ():
+                del held[name]
 
 
 def checked(module: object) -> nn.Module:

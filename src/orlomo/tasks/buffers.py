@@ -210,17 +210,19 @@ class Watch:
 
     def __init__(self, flat: FlatModule, given: Policies):
         self._flat, self._given = flat, given
-        self._policies = Buffers(flat, given).policies
+        self._own = Buffers(flat, given)
         self._before = {b.name: None if b.value is None else b.value.clone() for b in flat.buffers}
         self._frozen = {name: p.detach().clone() for name, p in self._frozen_parameters().items()}
 
     @property
     def needed(self) -> bool:
         """Whether there is anything that might change."""
-        return bool(self._frozen) or None in self._policies.values() or None in self._before.values()
+        free = None in self._own.policies.values() or None in self._before.values()
+        return free or bool(self._frozen or self._own.encoding.parts)
 
     def warning(self) -> str | None:
-        """What to tell the user about buffers; an error where frozen parameters have changed."""
+        """What to tell the user about buffers; an error where frozen parameters have changed, or shapes."""
+        self._own.read()
         if changed := [name for name, p in self._frozen_parameters().items() if _differ(self._frozen.get(name), p)]:
             raise ConfigError(
                 f"{_listed('the frozen parameter', changed)} changed by a training step: say what becomes of it "
@@ -232,7 +234,7 @@ class Watch:
                 f"{_listed('the buffer', made)} made in a training step, and lost after each round: register it in "
                 f"__init__ with its first value"
             )
-        free = [name for name, policy in self._policies.items() if policy is None]
+        free = [name for name, policy in self._own.policies.items() if policy is None]
         if changed := [name for name in free if _differ(self._before[name], after.get(name))]:
             return (
                 f"{_listed('the buffer', changed)} changed by a training step, but has its initial value again in "
