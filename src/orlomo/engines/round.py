@@ -20,6 +20,7 @@ from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global, seed_torch
 from orlomo.tasks.data import as_tensors, fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
 
@@ -42,6 +43,7 @@ class RoundRunner:
             prepare()
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
+        self._shares = Shares(task, seed)
         self._seeds_data = as_tensors(task.train_data) is None
 
     def new_state(self) -> WorkerState:
@@ -97,6 +99,7 @@ class RoundRunner:
     def _steps(self, assignment: Assignment) -> tuple[int, float]:
         """All local steps; the number of samples, and the mean loss."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        data = self._shares.of(worker)
         # Summed on the device: reading each loss would wait for the GPU in every step.
         total = torch.zeros((), device=flat.params.device)
         samples = 0
@@ -109,7 +112,7 @@ class RoundRunner:
                     seed_global(source)  # a user's data set may draw from any global generator
                 else:
                     seed_torch(source)  # dropout
-                batch = fetch(task.train_data, chosen, flat.params.device)
+                batch = fetch(data, chosen, flat.params.device, task.collate)
                 if task.augment is not None:
                     batch = task.augment(batch, torch.Generator().manual_seed(source))
                 loss = task.loss_of(flat.module, batch)

@@ -17,6 +17,7 @@ from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import Data, data_size, fetch
 from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number
+from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 
 CALIBRATION_BATCHES = 16
@@ -45,14 +46,15 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
     with isolated():
         load_trained(task, flat, params, seed, buffers)
         # The same samples at every evaluation of a run, or the curve would have noise of its own.
-        chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
-        parts = {TRAIN: (task.train_data, np.sort(chosen))}
+        known = known_data(task, seed)
+        chosen = generator(seed, "train subset").permutation(data_size(known))[:TRAIN_SAMPLES]
+        parts = {TRAIN: (known, np.sort(chosen))}
         parts |= {name: (data, np.arange(data_size(data))) for name, data in task.test_sets.items()}
         # Measured one data set after another, then put into the declared order.
         wanted = measured(task)
         values: dict[str, float] = {}
         for name, (data, indices) in parts.items():
-            values |= _measure(flat, data, indices, [one for one in wanted if one.data == name])
+            values |= _measure(task, flat, data, indices, [one for one in wanted if one.data == name])
         return Evaluation({one.column: values[one.column] for one in wanted})
 
 
@@ -86,13 +88,14 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
     reset_statistics(flat)
     for layer in layers:
         layer.train()
-    size = data_size(task.train_data)
+    known = known_data(task, seed)
+    size = data_size(known)
     order = generator(seed, "calibration").permutation(size)
     batches = max(1, min(CALIBRATION_BATCHES, size // task.batch_size))
     with flat.eager():  # a plain mean over batches does not compile well
         for number in range(batches):
             chosen = order[number * task.batch_size : (number + 1) * task.batch_size]
-            task.loss(flat.module, fetch(task.train_data, chosen, flat.params.device))
+            task.loss(flat.module, fetch(known, chosen, flat.params.device, task.collate))
     for layer, momentum in momenta.items():
         layer.momentum = momentum
 
@@ -118,7 +121,9 @@ def write_buffers(flat: FlatModule, values: Tensor) -> None:
         buffer.copy_(part.view_as(buffer))
 
 
-def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: list[Measured]) -> dict[str, float]:
+def _measure(
+    task: Task, flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: list[Measured]
+) -> dict[str, float]:
     """Measure these on one data set. Those that only look at the model's outputs share one forward pass."""
     made = [(one, make_measure(one.metric)) for one in wanted]
     grads = {parameter: parameter.requires_grad for parameter in flat.module.parameters()}
@@ -127,7 +132,8 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
     for measures, wrap in ((sharing, _remembering), (others, lambda forward: forward)):
         with flat.forward_as(wrap):
             for first in range(0, len(indices) if measures else 0, EVALUATION_BATCH):
-                batch = fetch(data, indices[first : first + EVALUATION_BATCH], flat.params.device)
+                chosen = indices[first : first + EVALUATION_BATCH]
+                batch = fetch(data, chosen, flat.params.device, task.collate)
                 for measure in measures:
                     if measures is others:
                         flat.module.eval()  # the one before may have changed that
@@ -135,6 +141,12 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}
+
+
+def known_data(task: Task, seed: int) -> Data:
+    """The training data that can be indexed: of a stream, its beginning."""
+    data = task.train_data
+    return data.head(seed) if isinstance(data, Stream) else data
 
 
 def _remembering(forward: Forward) -> Forward:
