@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import orlomo
-from user import task, train
+from user import LABELS, Late, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
 
 Tried = Callable[[Path], object]
 
@@ -25,6 +27,24 @@ DATA: dict[str, tuple[Tried, str]] = {
 
 MODEL: dict[str, tuple[Tried, str]] = {
     "a module as model": (lambda out: train(task(model=__import__("torch").nn.Linear(4, 2)), out), "not a module"),
+    "self.weight.data = ...": (lambda out: train(task(model=Renewed), out), "parameter weight was given new memory"),
+    "self.weight = nn.Parameter(...)": (lambda out: train(task(model=Replaced), out), "parameter weight was replaced"),
+    "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
+    "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
+    "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "evaluation_batch_size=0": (lambda out: task(evaluation_batch_size=0), "evaluation_batch_size must be a whole"),
+    "evaluation_batch_size=True": (
+        lambda out: task(evaluation_batch_size=True),
+        "evaluation_batch_size must be a whole",
+    ),
+    "a metric that gives text": (
+        lambda out: train(task(metrics=[Said("0.5")]), out),
+        "gives '0.5': it must give one number",
+    ),
+    "a metric that gives nothing": (
+        lambda out: train(task(metrics=[Said(None)]), out),
+        "gives None: it must give one number",
+    ),
 }
 
 BUFFERS: dict[str, tuple[Tried, str]] = {
@@ -33,6 +53,22 @@ BUFFERS: dict[str, tuple[Tried, str]] = {
 
 LOSSES: dict[str, tuple[Tried, str]] = {
     "one loss per sample": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum(1)), out), "must give a scalar"),
+    "loss gives None": (lambda out: train(task(loss=lambda m, b: None), out), "not None: does it return anything?"),
+    "loss gives a float": (lambda out: train(task(loss=lambda m, b: 0.5), out), "not a float: leave .item() out"),
+    "loss gives an int": (lambda out: train(task(loss=lambda m, b: 1), out), "not a int"),
+    "loss gives a tuple": (lambda out: train(task(loss=lambda m, b: (m(b[0]).sum(), 0)), out), "not a tuple"),
+    "loss gives a dict": (lambda out: train(task(loss=lambda m, b: {"a": m(b[0]).sum()}), out), "not a dict"),
+    "loss gives numpy": (lambda out: train(task(loss=lambda m, b: LABELS.numpy()), out), "not a ndarray"),
+    "a whole-number loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).argmax()), out), "not torch.int64"),
+    "a complex loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum() * 1j), out), "not torch.complex64"),
+    "a detached loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).mean().data), out), "without a gradient"),
+    "model gives None": (lambda out: train(task(model=lambda: None), out), "not None: does it return the module?"),
+    "a lazy layer": (lambda out: train(task(model=lambda: nn.LazyLinear(2)), out), "weight of the layer LazyLinear"),
+    "a meta model": (lambda out: train(task(model=lambda: nn.Linear(4, 2, device="meta")), out), "the device meta"),
+    "complex parameters": (lambda out: train(task(model=lambda: nn.Linear(4, 2, dtype=torch.cfloat)), out), "weight"),
+    "sparse gradients": (lambda out: train(task(model=lambda: nn.Embedding(4, 2, sparse=True)), out), "sparse=True"),
+    "sparse parameters": (lambda out: train(task(model=Sparse), out), "parameter matrix of the layer Sparse is sparse"),
+    "a frozen model": (lambda out: train(task(model=lambda: nn.Linear(4, 2).requires_grad_(False)), out), "trainable"),
 }
 
 LATER: dict[str, tuple[Tried, str]] = {}

@@ -31,7 +31,7 @@ class FlatModule:
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         trainable = [p for _, p in named]
         if not trainable:
-            raise ConfigError("the model has no trainable parameters: nothing to train")
+            raise ConfigError("the model has no trainable parameters (requires_grad=True): nothing to train")
         kinds = {(p.dtype, p.device) for p in trainable}
         if len(kinds) > 1:
             raise ConfigError(f"the model's parameters must share one dtype and device, not {sorted(map(str, kinds))}")
@@ -55,6 +55,8 @@ class FlatModule:
                 parameter.grad = None
                 self._gradient_views.append(_view_like(self.gradients[window], parameter))
                 offset = window.stop
+        # Where each parameter has to be, for `check_views`; frozen ones may be anywhere.
+        self._bound = {name: (p, p.data_ptr() if p.requires_grad else None) for name, p in module.named_parameters()}
         self._initial_buffers = [
             (owner, name, buffer, buffer.clone())
             for owner in module.modules()
@@ -101,6 +103,25 @@ class FlatModule:
         torch._foreach_copy_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         return self.gradients
 
+    def check_views(self) -> None:
+        """An error where the module has parameters that are no longer, or never were, part of the vector."""
+        for name, parameter in self.module.named_parameters():
+            known, address = self._bound.get(name, (None, None))
+            if known is None:
+                problem = "was made while the model ran: make all layers in the model's __init__"
+            elif parameter is not known:
+                problem = "was replaced by another Parameter while the model ran: write self.x.data.copy_(...) instead"
+            elif address is None and parameter.requires_grad:
+                problem = "was frozen when the model was made and is not now: what is to be trained is decided there"
+            elif address is not None and parameter.data_ptr() != address:
+                problem = (
+                    "was given new memory (self.x.data = ...) while the model ran: change it in place, "
+                    "self.x.data.copy_(...), or use torch.nn.utils.parametrizations"
+                )
+            else:
+                continue
+            raise ConfigError(f"the model's parameter {name} {problem}")
+
     @torch.no_grad()
     def reset_buffers(self) -> None:
         """Give every buffer its initial value again, also those that the module has replaced by new tensors."""
@@ -110,6 +131,28 @@ class FlatModule:
     def float_buffers(self) -> list[Tensor]:
         """The module's floating-point buffers (running statistics and the like), in a fixed order."""
         return [b for b in self.module.buffers() if b.is_floating_point()]
+
+
+def checked(module: object) -> nn.Module:
+    """The module; an error that names the first parameter that cannot be part of a vector of numbers."""
+    if not isinstance(module, nn.Module):
+        what = "None: does it return the module?" if module is None else f"a {type(module).__name__}"
+        raise ConfigError(f"model() must give a torch.nn.Module, not {what}")
+    for name, parameter in module.named_parameters():
+        owner, _, _ = name.rpartition(".")
+        where = f"parameter {name} of the layer {type(module.get_submodule(owner)).__name__}"
+        if nn.parameter.is_lazy(parameter):
+            raise ConfigError(f"{where} has no shape yet: call the model once on a sample in model(), or give its size")
+        if parameter.device.type == "meta":
+            raise ConfigError(f"{where} is on the device meta, without values: build the model on the CPU")
+        if parameter.layout is not torch.strided:
+            raise ConfigError(f"{where} is sparse ({parameter.layout}): make it dense, with .to_dense()")
+        if parameter.requires_grad and parameter.is_complex():
+            raise ConfigError(f"{where} is {parameter.dtype}: keep its real and imaginary parts as real parameters")
+    for name, layer in module.named_modules():
+        if getattr(layer, "sparse", False) is True and isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+            raise ConfigError(f"layer {name or type(layer).__name__} gives sparse gradients: leave sparse=True out")
+    return module
 
 
 def _view_like(flat: Tensor, like: Tensor) -> Tensor:

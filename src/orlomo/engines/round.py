@@ -17,8 +17,8 @@ from orlomo.errors import ConfigError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
-from orlomo.seeds import derive, isolated, seed_global, seed_torch
-from orlomo.tasks.data import as_tensors, fetch
+from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.data import fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
 from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
@@ -44,7 +44,6 @@ class RoundRunner:
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
         self._shares = Shares(task, seed)
-        self._seeds_data = as_tensors(task.train_data) is None
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -72,6 +71,7 @@ class RoundRunner:
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
         rule.start(assignment)
         samples, loss = self._steps(assignment)
+        flat.check_views()
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
         kept = self._kept(rule.state, memory)
@@ -108,10 +108,7 @@ class RoundRunner:
         with isolated():
             for step, chosen in enumerate(batches):
                 source = derive(self.seed, "step", worker, n, step)
-                if self._seeds_data:
-                    seed_global(source)  # a user's data set may draw from any global generator
-                else:
-                    seed_torch(source)  # dropout
+                seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
                 batch = fetch(data, chosen, flat.params.device, task.collate)
                 if task.augment is not None:
                     batch = task.augment(batch, torch.Generator().manual_seed(source))

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import Data, data_size, fetch
-from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number
+from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number, update
 from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 
@@ -25,9 +25,6 @@ CALIBRATION_BATCHES = 16
 
 TRAIN_SAMPLES = 2000
 """Training samples, always the same, on which the training loss is evaluated."""
-
-EVALUATION_BATCH = 250
-"""Divides the sizes of the usual test sets: a compiled model then needs no second version for a smaller last batch."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,8 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
         wanted = measured(task)
         values: dict[str, float] = {}
         for name, (data, indices) in parts.items():
-            values |= _measure(task, flat, data, indices, [one for one in wanted if one.data == name])
+            values |= _measure(task, flat, seed, data, indices, [one for one in wanted if one.data == name])
+        flat.check_views()
         return Evaluation({one.column: values[one.column] for one in wanted})
 
 
@@ -74,6 +72,7 @@ def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffer
             write_buffers(flat, buffers)
         else:
             _recalibrate(task, flat, seed)
+    flat.check_views()
     flat.module.eval()
 
 
@@ -122,7 +121,7 @@ def write_buffers(flat: FlatModule, values: Tensor) -> None:
 
 
 def _measure(
-    task: Task, flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: list[Measured]
+    task: Task, flat: FlatModule, seed: int, data: Data, indices: NDArray[np.int64], wanted: list[Measured]
 ) -> dict[str, float]:
     """Measure these on one data set. Those that only look at the model's outputs share one forward pass."""
     made = [(one, make_measure(one.metric)) for one in wanted]
@@ -131,13 +130,17 @@ def _measure(
     others = [measure for _, measure in made if not isinstance(measure, PlainForward)]  # may do anything with the model
     for measures, wrap in ((sharing, _remembering), (others, lambda forward: forward)):
         with flat.forward_as(wrap):
-            for first in range(0, len(indices) if measures else 0, EVALUATION_BATCH):
-                chosen = indices[first : first + EVALUATION_BATCH]
+            for first in range(0, len(indices) if measures else 0, task.evaluation_batch):
+                chosen = indices[first : first + task.evaluation_batch]
+                # A data set, a loss or a metric may draw random numbers: the same at every evaluation of the run.
+                source = derive(seed, "evaluation", first)
+                seed_global(source)
                 batch = fetch(data, chosen, flat.params.device, task.collate)
                 for measure in measures:
                     if measures is others:
                         flat.module.eval()  # the one before may have changed that
-                    measure.update(flat.module, batch)
+                        seed_global(source)  # or have drawn, and what is measured beside it must change no bit
+                    update(measure, flat.module, batch, len(chosen))
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import IterableDataset
 
-from orlomo.errors import require, unknown_name
-from orlomo.flat import FlatModule
+from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.flat import FlatModule, checked
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.batches import Order, check_sampler, epoch_samples, round_batches
 from orlomo.tasks.data import Batch, Collate, Data, checked_data, select
@@ -24,6 +24,8 @@ from orlomo.tasks.shares import PerWorker, Stream
 
 SAMPLINGS = ("epochs", "replacement")
 BUFFERS = ("recalibrate", "average")
+EVALUATION_BATCH = 250
+"""Divides the sizes of the usual test sets: a compiled model then needs no second version for a smaller last batch."""
 
 
 def classification_loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -50,6 +52,8 @@ class Task:
             numpy generator. By default each worker shuffles all samples.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
+        evaluation_batch_size: samples in a batch of an evaluation; None: 250 with `classification_loss`, which treats
+            samples one by one, else `batch_size`, since a loss may compare the samples of a batch.
         buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
         compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
         name: for tables and run folders.
@@ -73,6 +77,7 @@ class Task:
     sampler: Order | None = None
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
+    evaluation_batch_size: int | None = None
     buffers: str = "recalibrate"
     compile: bool = False
     name: str = "custom"
@@ -82,6 +87,9 @@ class Task:
     def __post_init__(self) -> None:
         whole = isinstance(self.batch_size, int) and self.batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
+        size = self.evaluation_batch_size
+        whole = size is None or (type(size) is int and size >= 1)
+        require(whole, f"evaluation_batch_size must be a whole number of at least 1, not {size!r}")
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
@@ -119,18 +127,21 @@ class Task:
         # Any other function might, for example, call the model twice, or with another argument.
         return self.loss is classification_loss
 
+    @property
+    def evaluation_batch(self) -> int:
+        """Samples in a batch of an evaluation."""
+        return self.evaluation_batch_size or (EVALUATION_BATCH if self.has_plain_loss else self.batch_size)
+
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss, checked to be a scalar."""
-        loss = self.loss(model, batch)
-        require(loss.dim() == 0, f"loss(model, batch) must give a scalar, not a tensor of shape {tuple(loss.shape)}")
-        return loss
+        """The loss, checked to be a scalar that a gradient can be taken of."""
+        return checked_loss(self.loss(model, batch))
 
     def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
         """The model at its initial parameters for this seed, flattened."""
         # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
-            return FlatModule(self.model().to(device))
+            return FlatModule(checked(self.model()).to(device))
 
     def initial_params(self, seed: int) -> Tensor:
         """w_0."""
@@ -170,6 +181,32 @@ def subset(task: Task, samples: int | None = None, held_out: float = 0.0) -> Tas
     train, test = chosen[tested:], chosen[:tested]
     test_data = select(data, test) if held_out else task.test_data
     return dataclasses.replace(task, train_data=select(data, train), test_data=test_data)
+
+
+def checked_loss(given: object) -> Tensor:
+    """The scalar that a loss gave, also as the `loss` of a dict or an object; an error where it is none.
+
+    >>> checked_loss({"loss": torch.ones(1, requires_grad=True), "logits": None}).shape
+    torch.Size([])
+    """
+    if not isinstance(given, Tensor):  # as transformers' models give it
+        inside = given.get("loss") if isinstance(given, Mapping) else getattr(given, "loss", None)
+        given = given if inside is None else inside
+    if not isinstance(given, Tensor):
+        more = {"NoneType": ": does it return anything?", "float": ": leave .item() out"}.get(type(given).__name__, "")
+        what = "None" if given is None else f"a {type(given).__name__}"
+        raise ConfigError(f"loss(model, batch) must give a scalar tensor, not {what}{more}")
+    if given.numel() != 1:
+        shape = tuple(given.shape)
+        raise ConfigError(f"loss(model, batch) must give a scalar, not a tensor of shape {shape}: take its mean")
+    if not given.is_floating_point():
+        raise ConfigError(f"loss(model, batch) must give a real number, not {given.dtype}")
+    if not given.requires_grad and torch.is_grad_enabled():  # evaluations take no gradient
+        raise ConfigError(
+            "loss(model, batch) gives a tensor without a gradient: it must depend on the model's parameters, without "
+            ".detach(), .item(), .data or torch.no_grad() between"
+        )
+    return given if given.dim() == 0 else given.reshape(())
 
 
 class TestSets(dict[str, Data]):
