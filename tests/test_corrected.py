@@ -44,6 +44,7 @@ MODEL: dict[str, Check] = {
     "scores per position, either order": lambda out: isnan(
         scored(lambda x: torch.stack([-x[:, :2], x[:, :2]], 2), labels=(INPUTS[:, :2] > 0).long())
     ),
+    "autocast of the task": lambda out: train(task(autocast="bfloat16"), out).finished,
     "a batch as large as trained with": lambda out: evaluated() == {8},
     "a batch size for evaluations": lambda out: evaluated(evaluation_batch_size=16) == {16},
     "a plain loss": lambda out: evaluated(loss=classification_loss) == {64},

@@ -32,6 +32,9 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
     "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
     "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "autocast='float16'": (lambda out: task(autocast="float16"), "use 'bfloat16', which needs no scaling"),
+    "autocast=True": (lambda out: task(autocast=True), "autocast must be 'bfloat16' or None, not True"),
+    "micro_batch=0": (lambda out: task(micro_batch=0), "micro_batch must be a whole number of at least 1"),
     "evaluation_batch_size=0": (lambda out: task(evaluation_batch_size=0), "evaluation_batch_size must be a whole"),
     "evaluation_batch_size=True": (
         lambda out: task(evaluation_batch_size=True),

@@ -92,9 +92,21 @@ class FlatModule:
         Autograd makes its own gradient tensors, which are then copied together. Letting it add into views of the
         vector instead makes a whole step of a residual network 6% slower.
         """
+        self.clear_gradients()
+        self.add_gradients(loss)
+        return self.gathered_gradients()
+
+    def clear_gradients(self) -> None:
+        """Before the first part of a batch whose loss is computed in parts."""
         for parameter in self._trainable:
             parameter.grad = None
+
+    def add_gradients(self, loss: Tensor) -> None:
+        """Add the gradients of one part."""
         loss.backward()  # type: ignore[no-untyped-call]
+
+    def gathered_gradients(self) -> Tensor:
+        """The sum over the parts in the vector `gradients`, which is returned."""
         used = [(view, p.grad) for view, p in zip(self._gradient_views, self._trainable, strict=True)]
         if any(gradient is None for _, gradient in used):
             # A parameter that the loss did not use has gradient zero, not that of the step before.

@@ -156,10 +156,10 @@ def test_the_run_says_who_trained_on_what(tmp_path: Path) -> None:
 
 def test_workers_share_a_stream_and_begin_again() -> None:
     stream = Stream(lambda rank, count, position: iter(range(rank + position * count, 10, count)), samples=10)
-    shares = [stream.share(rank, 3, seed=0, batch_size=2) for rank in range(3)]
+    shares = [stream.share(rank, 3, seed=0) for rank in range(3)]
     assert sorted(shares[0][n] for n in range(4)) + [shares[1][n] for n in range(3)] == [0, 3, 6, 9, 1, 4, 7]
     assert [shares[2][n] for n in range(7)] == [2, 5, 8, 2, 5, 8, 2]
-    again = stream.share(2, 3, seed=0, batch_size=2)
+    again = stream.share(2, 3, seed=0)
     assert again[5] == 8
     assert again[1] == 5
     assert len(pickle.loads(pickle.dumps(Stream(Numbers(7))))) == 7
@@ -167,9 +167,9 @@ def test_workers_share_a_stream_and_begin_again() -> None:
 
 def test_a_share_that_is_opened_again_gives_the_same_samples() -> None:
     stream = Stream(Numbers(20))
-    read = stream.share(1, 2, seed=5, batch_size=4)
+    read = stream.share(1, 2, seed=5)
     whole = [read[n] for n in range(24)]
-    late = stream.share(1, 2, seed=5, batch_size=4)
+    late = stream.share(1, 2, seed=5)
     for position in (16, 17, 23, 8):
         assert all(torch.equal(a, b) for a, b in zip(late[position], whole[position], strict=True))
 

@@ -107,14 +107,21 @@ class RoundRunner:
         # Seeded per step, not per round: step 3 draws the same numbers whatever steps 0 to 2 have drawn.
         with isolated():
             for step, chosen in enumerate(batches):
-                source = derive(self.seed, "step", worker, n, step)
-                seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
-                batch = fetch(data, chosen, flat.params.device, task.collate)
-                if task.augment is not None:
-                    batch = task.augment(batch, torch.Generator().manual_seed(source))
-                loss = task.loss_of(flat.module, batch)
-                self.rule.step(flat.backward(loss))
-                total += loss.detach()
+                flat.clear_gradients()
+                most = task.micro_batch or len(chosen)
+                for first in range(0, len(chosen), most):
+                    source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
+                    seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
+                    part = chosen[first : first + most]
+                    batch = fetch(data, part, flat.params.device, task.collate)
+                    if task.augment is not None:
+                        batch = task.augment(batch, torch.Generator().manual_seed(source))
+                    loss = task.loss_of(flat.module, batch)
+                    if len(part) < len(chosen):
+                        loss = loss * (len(part) / len(chosen))  # the loss is a mean: its share in that of the batch
+                    flat.add_gradients(loss)
+                    total += loss.detach()
+                self.rule.step(flat.gathered_gradients())
                 samples += len(chosen)
         return samples, float(total) / assignment.local_steps
 

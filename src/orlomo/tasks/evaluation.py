@@ -90,11 +90,14 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
     known = known_data(task, seed)
     size = data_size(known)
     order = generator(seed, "calibration").permutation(size)
-    batches = max(1, min(CALIBRATION_BATCHES, size // task.batch_size))
+    count = min(task.batch_size, task.micro_batch or task.batch_size)  # as large as those of training
+    batches = max(1, min(CALIBRATION_BATCHES, size // count))
     with flat.eager():  # a plain mean over batches does not compile well
         for number in range(batches):
-            chosen = order[number * task.batch_size : (number + 1) * task.batch_size]
-            task.loss(flat.module, fetch(known, chosen, flat.params.device, task.collate))
+            chosen = order[number * count : (number + 1) * count]
+            batch = fetch(known, chosen, flat.params.device, task.collate)
+            with task.casting(flat.module):
+                task.loss(flat.module, batch)
     for layer, momentum in momenta.items():
         layer.momentum = momentum
 
@@ -140,7 +143,8 @@ def _measure(
                     if measures is others:
                         flat.module.eval()  # the one before may have changed that
                         seed_global(source)  # or have drawn, and what is measured beside it must change no bit
-                    update(measure, flat.module, batch, len(chosen))
+                    with task.casting(flat.module):
+                        update(measure, flat.module, batch, len(chosen))
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}

@@ -77,7 +77,7 @@ class Stream:
 
     >>> import orlomo
     >>> numbers = orlomo.Stream(lambda rank, count, position: iter(range(rank + position * count, 100, count)), 100)
-    >>> share = numbers.share(rank=1, count=4, seed=0, batch_size=8)
+    >>> share = numbers.share(rank=1, count=4, seed=0)
     >>> [share[0], share[1], share[24], share[25]]  # after 25 samples from the beginning again
     [1, 5, 97, 1]
     """
@@ -102,15 +102,15 @@ class Stream:
         """Whether a worker can continue without reading what came before."""
         return not isinstance(self.data, IterableDataset)
 
-    def share(self, rank: int, count: int, seed: int, batch_size: int) -> Share:
+    def share(self, rank: int, count: int, seed: int) -> Share:
         """What worker `rank` of `count` reads."""
-        return Share(self, rank, count, seed, batch_size)
+        return Share(self, rank, count, seed)
 
     def head(self, seed: int) -> list[Any]:
         """The first samples, always the same."""
         if not self._head:
             with isolated():
-                whole = self.share(0, 1, seed, HEAD)
+                whole = self.share(0, 1, seed)
                 self._head = list(itertools.islice(whole.one_pass(0), min(HEAD, self.samples)))
             require(bool(self._head), "the stream is empty")
         return self._head
@@ -129,9 +129,9 @@ class Share:
     in another process, gives the same samples.
     """
 
-    def __init__(self, stream: Stream, rank: int, count: int, seed: int, batch_size: int):
+    def __init__(self, stream: Stream, rank: int, count: int, seed: int):
         self._stream, self._rank, self._count = stream, rank % count, count
-        self._seed, self._worker, self._batch = seed, rank, batch_size
+        self._seed, self._worker = seed, rank
         self._position = 0  # of the next sample
         self._pass = 0
         self._samples: Iterator[Any] | None = None
@@ -176,8 +176,7 @@ class Share:
         self._samples = self.one_pass(0)
 
     def _next(self) -> Any:
-        if self._position % self._batch == 0:
-            seed_global(derive(self._seed, "stream", self._worker, self._position // self._batch))
+        seed_global(derive(self._seed, "stream", self._worker, self._position))
         assert self._samples is not None
         found = next(self._samples, self)
         if found is self:
@@ -204,8 +203,7 @@ class Shares:
         if not isinstance(data, Stream):
             return data
         if worker not in self._readers:
-            count, batch = self._task.workers or 1, self._task.batch_size
-            self._readers[worker] = data.share(worker, count, self._seed, batch)
+            self._readers[worker] = data.share(worker, self._task.workers or 1, self._seed)
         return self._readers[worker]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -52,6 +53,9 @@ class Task:
             numpy generator. By default each worker shuffles all samples.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
+        micro_batch: at most so many samples go through the model at once; a local step on more of them adds up the
+            gradients of its parts (see docs/how-to/precision-and-groups.md).
+        autocast: `bfloat16` to compute the model and the loss under `torch.autocast`; parameters stay as they are.
         evaluation_batch_size: samples in a batch of an evaluation; None: 250 with `classification_loss`, which treats
             samples one by one, else `batch_size`, since a loss may compare the samples of a batch.
         buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
@@ -77,6 +81,8 @@ class Task:
     sampler: Order | None = None
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
+    micro_batch: int | None = None
+    autocast: str | torch.dtype | None = None
     evaluation_batch_size: int | None = None
     buffers: str = "recalibrate"
     compile: bool = False
@@ -87,9 +93,11 @@ class Task:
     def __post_init__(self) -> None:
         whole = isinstance(self.batch_size, int) and self.batch_size >= 1
         require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
-        size = self.evaluation_batch_size
-        whole = size is None or (type(size) is int and size >= 1)
-        require(whole, f"evaluation_batch_size must be a whole number of at least 1, not {size!r}")
+        for name in ("micro_batch", "evaluation_batch_size"):
+            size = getattr(self, name)
+            whole = size is None or (type(size) is int and size >= 1)
+            require(whole, f"{name} must be a whole number of at least 1, not {size!r}")
+        _check_autocast(self.autocast)
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
@@ -130,11 +138,21 @@ class Task:
     @property
     def evaluation_batch(self) -> int:
         """Samples in a batch of an evaluation."""
-        return self.evaluation_batch_size or (EVALUATION_BATCH if self.has_plain_loss else self.batch_size)
+        usual = EVALUATION_BATCH if self.has_plain_loss else self.batch_size
+        return self.evaluation_batch_size or min(usual, self.micro_batch or usual)
+
+    def casting(self, model: nn.Module) -> AbstractContextManager[object]:
+        """Within, the model computes in the task's precision."""
+        if self.autocast is None:
+            return nullcontext()
+        device = next(model.parameters()).device.type
+        # Without the cache of cast weights: it would not notice a model that changes its own weights in place.
+        return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss, checked to be a scalar that a gradient can be taken of."""
-        return checked_loss(self.loss(model, batch))
+        with self.casting(model):
+            return checked_loss(self.loss(model, batch))
 
     def build(self, seed: int, device: torch.device | str = "cpu") -> FlatModule:
         """The model at its initial parameters for this seed, flattened."""
@@ -181,6 +199,13 @@ def subset(task: Task, samples: int | None = None, held_out: float = 0.0) -> Tas
     train, test = chosen[tested:], chosen[:tested]
     test_data = select(data, test) if held_out else task.test_data
     return dataclasses.replace(task, train_data=select(data, train), test_data=test_data)
+
+
+def _check_autocast(given: object) -> None:
+    float16 = given in ("float16", "fp16", "half", torch.float16)
+    require(not float16, "autocast='float16' would need its loss scaled: use 'bfloat16', which needs no scaling")
+    right = given is None or given == "bfloat16" or given is torch.bfloat16
+    require(right, f"autocast must be 'bfloat16' or None, not {given!r}")
 
 
 def checked_loss(given: object) -> Tensor:
