@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
+    from orlomo.tasks.shares import PerWorker, Stream
     from orlomo.tasks.task import Task
     from orlomo.training import train
 
@@ -62,6 +63,7 @@ _MODULES = {
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
+    "tasks.shares": ("PerWorker", "Stream"),
     "tasks.task": ("Task",),
     "resuming": ("load", "replay", "resume"),
     "training": ("train",),
@@ -89,6 +91,7 @@ __all__ = [
     "OrMoDA",
     "OrlomoError",
     "PRSGDm",
+    "PerWorker",
     "RayOptions",
     "Report",
     "ReportRefused",
@@ -97,6 +100,7 @@ __all__ = [
     "Server",
     "ServerState",
     "Speed",
+    "Stream",
     "Task",
     "WorkerRule",
     "WorkerState",

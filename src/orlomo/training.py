@@ -27,6 +27,7 @@ from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
+from orlomo.tasks.shares import describe
 from orlomo.tasks.task import Task
 from orlomo.values import documented
 
@@ -126,12 +127,12 @@ def start(
     config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")
     check_reads_back(config)
-    if warning := unchosen_changes(made, config.seed):
+    if warning := unchosen_changes(made, config.method, config.seed, config.workers):
         warn(warning)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else free_folder(config, made.name)
-    create_folder(folder, config, [one.described() for one in measured(made)])
+    create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
     try:
         return execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:

@@ -6,6 +6,7 @@ and on nothing else.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from orlomo.seeds import derive, isolated, seed_global
 from orlomo.tasks.buffers import Buffers, Watch
 from orlomo.tasks.data import fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate
+from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
 
@@ -44,6 +46,7 @@ class RoundRunner:
             prepare()
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
+        self._shares = Shares(task, seed)
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -97,6 +100,7 @@ class RoundRunner:
     def _steps(self, assignment: Assignment) -> tuple[int, float]:
         """All local steps; the number of samples, and the mean loss."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        data = self._shares.of(worker)
         # Summed on the device: reading each loss would wait for the GPU in every step.
         total = torch.zeros((), device=flat.params.device)
         samples = 0
@@ -110,7 +114,7 @@ class RoundRunner:
                     source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
                     seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
                     part = chosen[first : first + most]
-                    batch = fetch(task.train_data, part, flat.params.device)
+                    batch = fetch(data, part, flat.params.device, task.collate)
                     if task.augment is not None:
                         batch = task.augment(batch, torch.Generator().manual_seed(source))
                     loss = task.loss_of(flat.module, batch)
@@ -146,20 +150,14 @@ class RoundRunner:
         return evaluate(self.task, self.flat, params, self.seed, buffers)
 
 
-def unchosen_changes(task: Task, seed: int) -> str | None:
+def unchosen_changes(task: Task, method: Method, seed: int, workers: int) -> str | None:
     """What to tell the user about buffers that a training step changes and no policy was chosen for."""
-    flat = task.build(seed)
-    watch = Watch(flat, task.buffers)
+    runner = RoundRunner(dataclasses.replace(task, compile=False), method, seed)
+    watch = Watch(runner.flat, task.buffers)
     if not watch.needed:
         return None
-    [chosen] = task.round_batches(seed, 0, 0, 1)
-    with isolated():
-        seed_global(derive(seed, "step", 0, 0, 0))
-        flat.module.train()
-        batch = fetch(task.train_data, chosen, flat.params.device)
-        if task.augment is not None:
-            batch = task.augment(batch, torch.Generator().manual_seed(0))
-        task.loss_of(flat.module, batch)
+    server = method.server(runner.flat.params, workers, task.size, runner.flat.layout)
+    runner.run(dataclasses.replace(server.start()[0], local_steps=1))
     return watch.warning()
 
 
