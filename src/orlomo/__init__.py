@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orlomo.methods.server import Server
     from orlomo.methods.state import ServerState
     from orlomo.methods.worker import WorkerRule
+    from orlomo.records.changes import Change
     from orlomo.records.run import Run
     from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
@@ -59,6 +60,7 @@ _MODULES = {
     "methods.server": ("Server",),
     "methods.state": ("ServerState",),
     "methods.worker": ("WorkerRule",),
+    "records.changes": ("Change",),
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
@@ -74,6 +76,7 @@ __all__ = [
     "MSGD",
     "Assignment",
     "Callback",
+    "Change",
     "Cluster",
     "Diverged",
     "EarlyStopping",
