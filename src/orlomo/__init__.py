@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orlomo.engines.callbacks import Callback, EarlyStopping, KeepBest, RunHandle
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
+    from orlomo.flat import Group
     from orlomo.methods.ledger import Fold
     from orlomo.methods.messages import Assignment, Report, WorkerState
     from orlomo.methods.method import Method
@@ -44,6 +45,7 @@ _MODULES = {
     "engines.callbacks": ("Callback", "EarlyStopping", "KeepBest", "RunHandle"),
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
+    "flat": ("Group",),
     "methods.ledger": ("Fold",),
     "methods.messages": ("Assignment", "Report", "WorkerState"),
     "methods.method": ("Method",),
@@ -79,6 +81,7 @@ __all__ = [
     "EarlyStopping",
     "Fault",
     "Fold",
+    "Group",
     "Interrupted",
     "KeepBest",
     "LocalOrMoDA",
