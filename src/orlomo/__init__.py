@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
+    from orlomo.tasks.shares import PerWorker, Stream
     from orlomo.tasks.task import Task
     from orlomo.training import train
 
@@ -64,6 +65,7 @@ _MODULES = {
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
+    "tasks.shares": ("PerWorker", "Stream"),
     "tasks.task": ("Task",),
     "resuming": ("load", "replay", "resume"),
     "training": ("train",),
@@ -92,6 +94,7 @@ __all__ = [
     "OrMoDA",
     "OrlomoError",
     "PRSGDm",
+    "PerWorker",
     "RayOptions",
     "Report",
     "ReportRefused",
@@ -100,6 +103,7 @@ __all__ = [
     "Server",
     "ServerState",
     "Speed",
+    "Stream",
     "Task",
     "WorkerRule",
     "WorkerState",

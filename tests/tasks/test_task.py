@@ -232,7 +232,7 @@ def test_bad_tasks() -> None:
         ({"buffers": "averaged"}, "did you mean 'average'"),
         ({"train_data": torch.empty(0, 4)}, "train_data is empty"),
         ({"test_data": torch.empty(0, 4)}, "test_data is empty"),
-        ({"train_data": iter([1, 2])}, "map-style"),
+        ({"train_data": iter([1, 2])}, "an iterator, which can be read only once"),
         ({"model": nn.Linear(4, 2)}, "a function that makes the module"),
         ({"loss": 3}, "loss must be a function"),
         ({"train_data": (torch.ones(3), torch.ones(4))}, "equal length"),

@@ -20,6 +20,7 @@ from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global
 from orlomo.tasks.data import fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
 
@@ -48,6 +49,7 @@ class RoundRunner:
                 f"{method.name} does not know the task's groups and decay_biases: its worker rule "
                 f"{type(self.rule).__name__} must use self.groups in `step`, and declare uses_groups = True"
             )
+        self._shares = Shares(task, seed)
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -103,6 +105,7 @@ class RoundRunner:
     def _steps(self, assignment: Assignment) -> tuple[int, float]:
         """All local steps; the number of samples, and the mean loss."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        data = self._shares.of(worker)
         # Summed on the device: reading each loss would wait for the GPU in every step.
         total = torch.zeros((), device=flat.params.device)
         samples = 0
@@ -116,7 +119,7 @@ class RoundRunner:
                     source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
                     seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
                     part = chosen[first : first + most]
-                    batch = fetch(task.train_data, part, flat.params.device)
+                    batch = fetch(data, part, flat.params.device, task.collate)
                     if task.augment is not None:
                         batch = task.augment(batch, torch.Generator().manual_seed(source))
                     loss = task.loss_of(flat.module, batch)

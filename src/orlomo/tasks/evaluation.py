@@ -17,6 +17,7 @@ from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import Data, data_size, fetch
 from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number, update
+from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 
 CALIBRATION_BATCHES = 16
@@ -42,8 +43,9 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
     with isolated():
         load_trained(task, flat, params, seed, buffers)
         # The same samples at every evaluation of a run, or the curve would have noise of its own.
-        chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
-        parts = {TRAIN: (task.train_data, np.sort(chosen))}
+        known = known_data(task, seed)
+        chosen = generator(seed, "train subset").permutation(data_size(known))[:TRAIN_SAMPLES]
+        parts = {TRAIN: (known, np.sort(chosen))}
         parts |= {name: (data, np.arange(data_size(data))) for name, data in task.test_sets.items()}
         # Measured one data set after another, then put into the declared order.
         wanted = measured(task)
@@ -85,14 +87,15 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
     reset_statistics(flat)
     for layer in layers:
         layer.train()
-    size = data_size(task.train_data)
+    known = known_data(task, seed)
+    size = data_size(known)
     order = generator(seed, "calibration").permutation(size)
     count = min(task.batch_size, task.micro_batch or task.batch_size)  # as large as those of training
     batches = max(1, min(CALIBRATION_BATCHES, size // count))
     with flat.eager():  # a plain mean over batches does not compile well
         for number in range(batches):
             chosen = order[number * count : (number + 1) * count]
-            batch = fetch(task.train_data, chosen, flat.params.device)
+            batch = fetch(known, chosen, flat.params.device, task.collate)
             with task.casting(flat.module):
                 task.loss(flat.module, batch)
     for layer, momentum in momenta.items():
@@ -135,7 +138,7 @@ def _measure(
                 # A data set, a loss or a metric may draw random numbers: the same at every evaluation of the run.
                 source = derive(seed, "evaluation", first)
                 seed_global(source)
-                batch = fetch(data, chosen, flat.params.device)
+                batch = fetch(data, chosen, flat.params.device, task.collate)
                 for measure in measures:
                     if measures is others:
                         flat.module.eval()  # the one before may have changed that
@@ -145,6 +148,12 @@ def _measure(
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}
+
+
+def known_data(task: Task, seed: int) -> Data:
+    """The training data that can be indexed: of a stream, its beginning."""
+    data = task.train_data
+    return data.head(seed) if isinstance(data, Stream) else data
 
 
 def _remembering(forward: Forward) -> Forward:
