@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orlomo.engines.callbacks import Callback, EarlyStopping, KeepBest, RunHandle
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
+    from orlomo.flat import Group
     from orlomo.methods.ledger import Fold
     from orlomo.methods.messages import Assignment, Report, WorkerState
     from orlomo.methods.method import Method
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
+    from orlomo.tasks.shares import PerWorker, Stream
     from orlomo.tasks.task import Task
     from orlomo.training import train
 
@@ -45,6 +47,7 @@ _MODULES = {
     "engines.callbacks": ("Callback", "EarlyStopping", "KeepBest", "RunHandle"),
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
+    "flat": ("Group",),
     "methods.ledger": ("Fold",),
     "methods.messages": ("Assignment", "Report", "WorkerState"),
     "methods.method": ("Method",),
@@ -64,6 +67,7 @@ _MODULES = {
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
+    "tasks.shares": ("PerWorker", "Stream"),
     "tasks.task": ("Task",),
     "resuming": ("load", "replay", "resume"),
     "training": ("train",),
@@ -82,6 +86,7 @@ __all__ = [
     "EarlyStopping",
     "Fault",
     "Fold",
+    "Group",
     "Interrupted",
     "KeepBest",
     "LocalOrMoDA",
@@ -92,6 +97,7 @@ __all__ = [
     "OrMoDA",
     "OrlomoError",
     "PRSGDm",
+    "PerWorker",
     "RayOptions",
     "Report",
     "ReportRefused",
@@ -100,6 +106,7 @@ __all__ = [
     "Server",
     "ServerState",
     "Speed",
+    "Stream",
     "Task",
     "WorkerRule",
     "WorkerState",

@@ -26,6 +26,7 @@ from orlomo.records.run import Run
 from orlomo.report.export import summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
+from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 from orlomo.training import Warn, execute
 
@@ -81,6 +82,10 @@ def resume(
         warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
     _say_what_is_measured(run, made, warn)
+    if isinstance(made.train_data, Stream) and not made.train_data.opens_anywhere and run.checkpoint is not None:
+        warn(
+            "the stream of training data cannot be opened at a position: each worker reads it from its beginning again"
+        )
     run = _with_change(run, stages(began, run.changes)[-1].config, made, epochs, learning_rate)
     _say_where_the_rate_is_zero(stages(began, run.changes)[-1].config, warn)
     return execute(run, began, made, jobs, ray, tensorboard, listening, workers)

@@ -26,6 +26,7 @@ from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
+from orlomo.tasks.shares import describe
 from orlomo.tasks.task import Task
 from orlomo.values import documented
 
@@ -128,7 +129,7 @@ def start(
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else free_folder(config, made.name)
-    create_folder(folder, config, [one.described() for one in measured(made)])
+    create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
     try:
         return execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:

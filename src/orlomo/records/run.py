@@ -5,6 +5,7 @@ changes.json           settings that were changed when it was continued, where a
 events.csv             one row per event: which worker reported when, its delay and weight (see clusters/schedule.py)
 metrics.csv            one row per evaluation
 metrics.json           what its metrics are: label, which direction is better, how to show them
+data.json              where workers have data of their own: what each of them trains on
 checkpoints/           safetensors + JSON
 best.safetensors       the model of the best evaluation, where a callback keeps it; best.json: its metrics
 model.safetensors      the trained model's state dict, at the end
@@ -47,6 +48,7 @@ from orlomo.records.tables import (
 )
 
 MEASURED = "metrics.json"
+WORKER_DATA = "data.json"
 
 
 class Run:
@@ -207,6 +209,20 @@ class Run:
     def measured(self) -> tuple[MetricColumn, ...]:
         """What the run's metrics are, in the order in which they are shown; the first is the most important."""
         return read_measured(self.folder)
+
+    @cached_property
+    def worker_data(self) -> list[dict[str, Any]]:
+        """What each worker trains on (`worker`, `data`, `samples`, `batch_size`); empty where all have the same."""
+        try:
+            text = (self.folder / WORKER_DATA).read_text("utf-8")
+            found = [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in json.loads(text)]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, TypeError, KeyError):
+            raise RunFolderError(
+                f"{self.folder / WORKER_DATA} is damaged: it does not say who trains on what"
+            ) from None
+        return found
 
     def schema(self, table: str) -> Schema:
         """The columns of `events` or `metrics` and their types."""
