@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import orlomo
+from orlomo import Group
+from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
 from user import LABELS, Late, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
 
@@ -33,6 +35,16 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
     "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
     "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
+    "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
+    "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),
+    "a group with a rate of text": (lambda out: task(groups=[Group("*", "0.1")]), "learning_rate must be a number"),
+    "a negative decay": (lambda out: task(groups=[Group("*", weight_decay=-1)]), "weight_decay must be a number"),
+    "decay_biases=0.1": (lambda out: task(decay_biases=0.1), "decay_biases must be True or False"),
+    "groups and a rule that does not know them": (
+        lambda out: train(task(groups=[Group("*", 2)]), out, method=orlomo.method(OWN_METHOD)),
+        "must use self.groups in `step`",
+    ),
     "autocast='float16'": (lambda out: task(autocast="float16"), "use 'bfloat16', which needs no scaling"),
     "autocast=True": (lambda out: task(autocast=True), "autocast must be 'bfloat16' or None, not True"),
     "micro_batch=0": (lambda out: task(micro_batch=0), "micro_batch must be a whole number of at least 1"),

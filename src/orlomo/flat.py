@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from orlomo.errors import ConfigError
+from orlomo.errors import ConfigError, nearest, require
 
 Forward: TypeAlias = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is different for the parameters whose names match a pattern.
+
+    Args:
+        pattern: of names as `model.named_parameters()` has them, with `*` and `?`, as in `head.*`.
+        learning_rate: a factor on the method's learning rate.
+        weight_decay: in place of the method's; None: the method's.
+
+    >>> import orlomo
+    >>> data = torch.ones(8, 4), torch.zeros(8, dtype=torch.long)
+    >>> task = orlomo.Task(model=lambda: nn.Linear(4, 2), train_data=data, groups=[Group("bias", weight_decay=0.0)],
+    ...                    loss=lambda model, batch: nn.functional.cross_entropy(model(batch[0]), batch[1]))
+    >>> task.build(seed=0).group_vectors(task.groups, True, weight_decay=0.1).decays
+    tensor([0.1000, 0.1000, 0.1000, 0.1000, 0.1000, 0.1000, 0.1000, 0.1000, 0.0000,
+            0.0000])
+    """
+
+    pattern: str
+    learning_rate: float = 1.0
+    weight_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            isinstance(self.pattern, str), f"a group's pattern must be a text, as in 'head.*', not {self.pattern!r}"
+        )
+        for name, value in (("learning_rate", self.learning_rate), ("weight_decay", self.weight_decay)):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+            good = number or (name == "weight_decay" and value is None)
+            require(good, f"group {self.pattern!r}: {name} must be a number of at least 0, not {value!r}")
+
+
+class GroupVectors(NamedTuple):
+    """What groups say, for each number in the vector."""
+
+    factors: Tensor  # on the learning rate
+    decays: Tensor  # the weight decay, in place of the method's
 
 
 class Buffer:
@@ -151,6 +193,36 @@ class FlatModule:
         pairs = [(view, gradient) for view, gradient in used if gradient is not None]
         torch._foreach_copy_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         return self.gradients
+
+    def group_vectors(self, groups: Sequence[Group], decay_biases: bool, weight_decay: float) -> GroupVectors:
+        """Learning-rate factors and weight decays per number in the vector; the first pattern that matches counts."""
+        factors = torch.ones_like(self.params)
+        decays = torch.full_like(self.params, weight_decay)
+        unused = list(groups)
+        for (name, window), parameter in zip(self.layout.items(), self._trainable, strict=True):
+            group = next((one for one in groups if fnmatchcase(name, one.pattern)), None)
+            unused = [one for one in unused if one is not group]
+            if parameter.dim() <= 1 and not decay_biases:
+                decays[window] = 0.0
+            if group is not None:
+                factors[window] = group.learning_rate
+                if group.weight_decay is not None:
+                    decays[window] = group.weight_decay
+        if unused:
+            raise self._unused(unused[0])
+        return GroupVectors(factors, decays)
+
+    def _unused(self, group: Group) -> ConfigError:
+        """The error for a group without effect."""
+        pattern, names = group.pattern, list(self.layout)
+        if any(fnmatchcase(name, pattern) for name in names):
+            return ConfigError(
+                f"group {pattern!r} has no effect: earlier groups match all of its parameters, put it first"
+            )
+        close = nearest(pattern, names)
+        hint = f": did you mean {close!r}?" if close else ""
+        known = ", ".join(names if len(names) <= 12 else [*names[:6], "...", *names[-5:]])
+        return ConfigError(f"group {pattern!r} matches no trainable parameter of the model{hint} (there are: {known})")
 
     def check_views(self) -> None:
         """An error where the module has parameters that are no longer, or never were, part of the vector."""

@@ -46,6 +46,12 @@ class RoundRunner:
             prepare()
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
+        self._groups = task.group_vectors(self.flat, method.weight_decay)
+        if self._groups is not None and not self.rule.uses_groups:
+            raise ConfigError(
+                f"{method.name} does not know the task's groups and decay_biases: its worker rule "
+                f"{type(self.rule).__name__} must use self.groups in `step`, and declare uses_groups = True"
+            )
         self._shares = Shares(task, seed)
 
     def new_state(self) -> WorkerState:
@@ -68,7 +74,7 @@ class RoundRunner:
         memory = dict(state.vectors)  # the rule may replace entries of state.vectors by tensors of its own
         self.buffers.begin_round(state.buffers)
         flat.module.train()
-        rule.state, rule.destination = state, destination or {}
+        rule.state, rule.destination, rule.groups = state, destination or {}, self._groups
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
         rule.start(assignment)
         samples, loss = self._steps(assignment)

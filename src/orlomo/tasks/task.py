@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.data import IterableDataset
 
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.flat import FlatModule, checked
+from orlomo.flat import FlatModule, Group, GroupVectors, checked
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.batches import Order, check_sampler, epoch_samples, round_batches
 from orlomo.tasks.buffers import RECALIBRATE, Policies, checked_policies, first_match
@@ -53,6 +53,9 @@ class Task:
             numpy generator. By default each worker shuffles all samples.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
+        groups: parameters with a learning rate or a weight decay of their own, by name (`orlomo.Group`).
+        decay_biases: False: no weight decay for parameters of at most one dimension (biases, norms), unless a group
+            gives them one.
         micro_batch: at most so many samples go through the model at once; a local step on more of them adds up the
             gradients of its parts (see docs/how-to/precision-and-groups.md).
         autocast: `bfloat16` to compute the model and the loss under `torch.autocast`; parameters stay as they are.
@@ -82,6 +85,8 @@ class Task:
     sampler: Order | None = None
     augment: Callable[[Batch, torch.Generator], Batch] | None = None
     sampling: str = "epochs"
+    groups: Sequence[Group] = ()
+    decay_biases: bool = True
     micro_batch: int | None = None
     autocast: str | torch.dtype | None = None
     evaluation_batch_size: int | None = None
@@ -99,6 +104,10 @@ class Task:
             whole = size is None or (type(size) is int and size >= 1)
             require(whole, f"{name} must be a whole number of at least 1, not {size!r}")
         _check_autocast(self.autocast)
+        listed = isinstance(self.groups, (tuple, list)) and all(isinstance(group, Group) for group in self.groups)
+        require(listed, f"groups must be a list of Group objects, as in [Group('head.*', 0.1)], not {self.groups!r}")
+        plain = isinstance(self.decay_biases, bool)
+        require(plain, f"decay_biases must be True or False, not {self.decay_biases!r}: a Group has a weight decay")
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
@@ -159,7 +168,15 @@ class Task:
         # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
-            return FlatModule(checked(self.model()).to(device), self._has_policy)
+            flat = FlatModule(checked(self.model()).to(device), self._has_policy)
+        self.group_vectors(flat)  # a pattern that matches nothing is an error here
+        return flat
+
+    def group_vectors(self, flat: FlatModule, weight_decay: float = 0.0) -> GroupVectors | None:
+        """What the groups say for each number in the vector, given the method's weight decay; None: there are none."""
+        if not self.groups and (self.decay_biases or not weight_decay):
+            return None
+        return flat.group_vectors(self.groups, self.decay_biases, weight_decay)
 
     def _has_policy(self, name: str) -> bool:
         return first_match(self.buffers, name) is not None
