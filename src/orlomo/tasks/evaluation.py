@@ -64,6 +64,7 @@ def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffer
     `buffers`: what the workers reported of them, combined; None: nothing, so that statistics are recalibrated.
     """
     flat.params.copy_(params)
+    flat.load()
     treated = Buffers(flat, task.buffers)
     treated.load(buffers)  # those of an earlier evaluation must not leak into this one
     layers = treated.recalibrated + (treated.averaged if buffers is None else [])
