@@ -6,6 +6,7 @@ One line per case: what is tried, given a folder for the run, and a part of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import torch
 from torch import nn
 
 import orlomo
-from user import LABELS, Late, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
+from orlomo import Group
+from small import OWN_METHOD
+from stateful import Growing, Taught, normed, queued
+from user import LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
 
 Tried = Callable[[Path], object]
 
@@ -32,6 +36,27 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
     "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
     "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "a change in place with several dtypes": (
+        lambda out: train(task(model=lambda: Mixed(in_place=True)), out),
+        "changes its parameter body.weight in place",
+    ),
+    "a gradient in the loss": (
+        lambda out: train(task(loss=lambda m, b: penalty(m, b, nullcontext())), out),
+        "write `with torch.enable_grad():` around that part",
+    ),
+    "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
+    "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
+    "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),
+    "a group with a rate of text": (lambda out: task(groups=[Group("*", "0.1")]), "learning_rate must be a number"),
+    "a negative decay": (lambda out: task(groups=[Group("*", weight_decay=-1)]), "weight_decay must be a number"),
+    "decay_biases=0.1": (lambda out: task(decay_biases=0.1), "decay_biases must be True or False"),
+    "groups and a rule that does not know them": (
+        lambda out: train(task(groups=[Group("*", 2)]), out, method=orlomo.method(OWN_METHOD)),
+        "must use self.groups in `step`",
+    ),
+    "autocast='float16'": (lambda out: task(autocast="float16"), "use 'bfloat16', which needs no scaling"),
+    "autocast=True": (lambda out: task(autocast=True), "autocast must be 'bfloat16' or None, not True"),
+    "micro_batch=0": (lambda out: task(micro_batch=0), "micro_batch must be a whole number of at least 1"),
     "evaluation_batch_size=0": (lambda out: task(evaluation_batch_size=0), "evaluation_batch_size must be a whole"),
     "evaluation_batch_size=True": (
         lambda out: task(evaluation_batch_size=True),
@@ -49,6 +74,19 @@ MODEL: dict[str, tuple[Tried, str]] = {
 
 BUFFERS: dict[str, tuple[Tried, str]] = {
     "an unknown treatment": (lambda out: train(task(buffers="avarage"), out), "did you mean 'average'"),
+    "a pattern that fits no buffer": (
+        lambda out: train(queued({"*.que": "keep"}), out),
+        "it has pointer, queue, steps",
+    ),
+    "a pattern without a buffer": (lambda out: train(task(buffers={"q": "keep"}), out), "it has none"),
+    "an unknown policy": (lambda out: train(queued({"queue": "keeps"}), out), "did you mean 'keep'"),
+    "no policy at all": (lambda out: train(queued(["queue"]), out), "a table from name patterns to policies"),
+    "a pattern that is no name": (lambda out: train(queued({0: "keep"}), out), "a name pattern must be a string"),
+    "recalibrating a queue": (lambda out: train(queued({"*": "recalibrate"}), out), "pointer is no running statistic"),
+    "averaging a counter": (lambda out: train(queued({"steps": "average"}), out), "steps is torch.int64"),
+    "half a BatchNorm": (lambda out: train(normed({"*.running_mean": "keep"}), out), "must share one policy"),
+    "a queue that grows": (lambda out: train(task(model=Growing, buffers="keep"), out), "in __init__, or the policy"),
+    "a teacher without a policy": (lambda out: train(task(model=Taught), out), "Task(buffers={'teacher.*': 'keep'})"),
 }
 
 LOSSES: dict[str, tuple[Tried, str]] = {

@@ -31,6 +31,7 @@ from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
+from orlomo.tasks.shares import describe
 from orlomo.tasks.task import Task
 from orlomo.values import documented
 
@@ -138,7 +139,7 @@ def start(
         try_task(config, made, warn)
         jobs = jobs_for(config, made, jobs, warn)
         folder = Path(out) if out is not None else free_folder(config, made.name)
-        create_folder(folder, config, [one.described() for one in measured(made)])
+        create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
         try:
             return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
         except BaseException:
@@ -156,7 +157,7 @@ def execute(
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    """Run it, from its checkpoint if it has one, to its end."""
+    """Run it, from its checkpoint if it has one, to its end; `config` is the one with which it began."""
     with only_run():
         check_surroundings(config, task)
         jobs = jobs_for(config, task, jobs, callbacks.warning)
@@ -173,13 +174,14 @@ def _execute(
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    saved, kind = run.checkpoint, engine_class(config.engine)
+    saved, kind = run.resumable, engine_class(config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)
         engine: Engine | None = None
         try:
-            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, jobs, ray)
+            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, jobs, ray, run.changes)
+            config = setup.config
             engine = kind(setup)
             kept = None if saved is None else Run(run.folder)
             # A checkpoint is as large as the server's state, so it is not kept in memory twice during the run.
@@ -233,7 +235,7 @@ def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Wa
     session = engine.session
     while True:
         try:
-            recorder.model(session.model_state(session.server.params, session.average_buffers()))
+            recorder.model(session.model_state(session.server.params, session.combined_buffers()))
             engine.save()  # last: a run is finished when all its files are there
             break
         except RunFolderError as error:

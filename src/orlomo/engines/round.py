@@ -18,8 +18,10 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.buffers import Buffers
 from orlomo.tasks.data import fetch
-from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.evaluation import Evaluation, evaluate
+from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
 
@@ -38,10 +40,18 @@ class RoundRunner:
         self.method = method
         self.seed = seed
         self.flat = task.build(seed, device)
+        self.buffers = Buffers(self.flat, task.buffers)
         if task.compile:
             prepare()
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
+        self._groups = task.group_vectors(self.flat, method.weight_decay)
+        if self._groups is not None and not self.rule.uses_groups:
+            raise ConfigError(
+                f"{method.name} does not know the task's groups and decay_biases: its worker rule "
+                f"{type(self.rule).__name__} must use self.groups in `step`, and declare uses_groups = True"
+            )
+        self._shares = Shares(task, seed)
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -61,18 +71,17 @@ class RoundRunner:
         flat, rule = self.flat, self.rule
         state = self.new_state() if state is None else state
         memory = dict(state.vectors)  # the rule may replace entries of state.vectors by tensors of its own
-        flat.reset_buffers()
-        if self.task.buffers == "average":
-            reset_statistics(flat)
+        self.buffers.begin_round(state.buffers)
         flat.module.train()
-        rule.state, rule.destination = state, destination or {}
+        rule.state, rule.destination, rule.groups = state, destination or {}, self._groups
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
         rule.start(assignment)
         samples, loss = self._steps(assignment)
         flat.check_views()
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
-        kept = self._kept(rule.state, memory)
+        buffers = self.buffers.read()
+        kept = self._kept(rule.state, memory, buffers)
         if rule.destination:
             put_in(rule.destination, vectors)
             vectors = dict(rule.destination)
@@ -81,7 +90,6 @@ class RoundRunner:
             raise ConfigError(
                 f"{self.method.name}: the worker rule changes the assignment's vectors in place: copy them"
             )
-        buffers = read_buffers(flat).clone() if self.task.buffers == "average" else None
         # What identifies the round is the engine's to say: a user's rule cannot get it wrong.
         report = Report(
             assignment.worker,
@@ -97,6 +105,7 @@ class RoundRunner:
     def _steps(self, assignment: Assignment) -> tuple[int, float]:
         """All local steps; the number of samples, and the mean loss."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        data = self._shares.of(worker)
         # Summed on the device: reading each loss would wait for the GPU in every step.
         total = torch.zeros((), device=flat.params.device)
         samples = 0
@@ -104,21 +113,30 @@ class RoundRunner:
         # Seeded per step, not per round: step 3 draws the same numbers whatever steps 0 to 2 have drawn.
         with isolated():
             for step, chosen in enumerate(batches):
-                source = derive(self.seed, "step", worker, n, step)
-                seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
-                batch = fetch(task.train_data, chosen, flat.params.device)
-                if task.augment is not None:
-                    batch = task.augment(batch, torch.Generator().manual_seed(source))
-                loss = task.loss_of(flat.module, batch)
-                self.rule.step(flat.backward(loss))
-                total += loss.detach()
+                flat.load()
+                flat.clear_gradients()
+                for first, part in task.parts(chosen):
+                    source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
+                    seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
+                    batch = fetch(data, part, flat.params.device, task.collate)
+                    if task.augment is not None:
+                        batch = task.augment(batch, torch.Generator().manual_seed(source))
+                    loss = task.loss_of(flat.module, batch)
+                    if len(part) < len(chosen):
+                        loss = loss * (len(part) / len(chosen))  # the loss is a mean: its share in that of the batch
+                    flat.add_gradients(loss)
+                    total += loss.detach()
+                if step == 0:
+                    flat.check_copies()
+                self.rule.step(flat.gathered_gradients())
                 samples += len(chosen)
         return samples, float(total) / assignment.local_steps
 
-    def _kept(self, state: WorkerState, memory: dict[str, Tensor]) -> WorkerState:
+    def _kept(self, state: WorkerState, memory: dict[str, Tensor], buffers: Tensor | None) -> WorkerState:
         """What the rule keeps, in the memory that it was given: vectors of its own may change in the next round."""
         put_in(memory, self._declared(state.vectors, self.method.worker_vectors, "worker_vectors"))
-        return WorkerState(memory, plain_numbers(self.method.name, state.numbers, self.method.worker_numbers))
+        numbers = plain_numbers(self.method.name, state.numbers, self.method.worker_numbers)
+        return WorkerState(memory, numbers, buffers if self.buffers.encoding.keeps else None)
 
     def _declared(self, found: Mapping[str, Tensor], names: tuple[str, ...], where: str) -> dict[str, Tensor]:
         """The vectors in the declared order; an error where they are not those declared, of the model's size."""

@@ -7,6 +7,7 @@ in order.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from collections import deque
@@ -27,6 +28,7 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.state import all_finite
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import Row
+from orlomo.tasks.buffers import Buffers
 from orlomo.tasks.evaluation import Evaluation, load_trained
 from orlomo.tasks.task import Task
 
@@ -81,6 +83,8 @@ class Session:
         self.whole = True  # between two events; within one, a failure cannot be saved
         self.saved_events = -1  # recorded when it was last saved
         self.failed = False  # all events are in, but the user's code failed when the model was made
+        treated = Buffers(built, task.buffers)
+        self._encoding, self._initial_buffers = treated.encoding, treated.read()
         self.events = 0  # recorded so far
         self.reports = 0
         self._started = time.monotonic()
@@ -88,11 +92,32 @@ class Session:
         self._evaluated = 0  # intervals of evaluation begun
         self._evaluated_at = -1  # reports at the newest evaluation
         self._pending: deque[_PendingEvaluation] = deque()
-        self._worker_buffers: dict[int, Tensor] = {}
+        self._worker_buffers: dict[int, Tensor] = {}  # as each worker reported them last
+        self._newest_buffers: Tensor | None = None  # of the newest report, where the task keeps some
+
+    @property
+    def workers_keep_state(self) -> bool:
+        """Whether a worker's round depends on its earlier rounds."""
+        return self.config.method.keeps_worker_state or self._encoding.keeps
+
+    def new_state(self) -> WorkerState:
+        """What a worker keeps before its first round."""
+        state = self.config.method.worker_state(self.server.params)
+        if self._encoding.keeps and self._initial_buffers is not None:
+            state.buffers = self._initial_buffers.to(self.server.params.device)
+        return state
 
     def elapsed(self) -> float:
         """Real seconds, those of the earlier processes of this run included."""
         return self._earlier_seconds + time.monotonic() - self._started
+
+    def change(self, config: RunConfig) -> None:
+        """Go on with another config, whose method's server takes over the state of this one as after a resume."""
+        old, self.config = self.server, config
+        state = old.state_dict()
+        state["ledger"] = json.loads(json.dumps(state["ledger"]))
+        self.server = config.method.server(old.params, config.workers, self.task.size, old.state.layout)
+        self.server.load_state_dict(state)
 
     def restart_clock(self) -> None:
         """This process begins now: what it took to start workers is not the run's time."""
@@ -107,18 +132,15 @@ class Session:
         except ReportRefused as error:
             self.whole = True  # a refused report has changed nothing
             if error.reason == "finite":
-                advice = self.bad_data(done) or "lower the learning rate"
+                advice = bad_data(self.task, self.config.seed, done) or "lower the learning rate"
                 raise Diverged(f"the run diverged at iteration {t}: {error}; {advice}") from None
             raise OrlomoError(f"iteration {t}: {error}") from None
-
-    def bad_data(self, done: Assignment) -> str:
-        """Where the data of this assignment have NaN; empty where they do not."""
-        return bad_data(self.task, self.config.seed, done)
 
     def record_report(self, row: Row, report: Report) -> None:
         """The report that was folded in, or dropped, last, as a row of the trace."""
         if report.buffers is not None:
             self._worker_buffers[report.worker] = report.buffers
+            self._newest_buffers = report.buffers if self._encoding.keeps else None
         self.events += 1
         self.reports += row["kind"] == REPORT  # not those that were dropped
         self._record({**row, "loss": report.loss})
@@ -167,7 +189,7 @@ class Session:
             "learning_rate": ledger.learning_rate(),
             "params_checksum": checksum(params),
         }
-        pending = _PendingEvaluation(row, params, self.average_buffers())
+        pending = _PendingEvaluation(row, params, self.combined_buffers())
         self._pending.append(pending)  # first: where `evaluate` raises, the run is saved with it, and it is begun again
         pending.ticket = evaluator.evaluate(params, pending.buffers)
 
@@ -201,12 +223,14 @@ class Session:
             self.callbacks.evaluation(Evaluated(full, first.params, first.buffers))
             self.callbacks.check()
 
-    def average_buffers(self) -> Tensor | None:
-        """The mean of what each worker reported last, where the task averages buffers."""
+    def combined_buffers(self) -> Tensor | None:
+        """Of what each worker reported last the mean, or the newest; None where there is none."""
+        newest = self._newest_buffers
         if not self._worker_buffers:
-            return None
+            return newest  # what workers kept does not begin again when the last one leaves
         # By worker, not by arrival: the order of a sum decides its last bits.
-        return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
+        reports = [self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]
+        return self._encoding.combine(reports, reports[-1] if newest is None else newest)
 
     def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
         """The state dict of the model at these parameters, with running statistics as in an evaluation."""
@@ -217,9 +241,8 @@ class Session:
 
     def save_after(self, error: BaseException, save: Callable[[], None]) -> None:
         """Save a run that something has ended, if its state is whole and finite and the disk takes it."""
-        if not self.whole or self.reports == 0 or isinstance(error, RunFolderError):
-            return
-        if not all_finite(self.server.params):  # the checkpoint before this is the last that is any use
+        whole = self.whole and self.reports > 0 and all_finite(self.server.params)
+        if not whole or isinstance(error, RunFolderError):
             return
         try:
             save()
@@ -244,6 +267,8 @@ class Session:
                 tensors[f"evaluation.{position}.buffers"] = pending.buffers
         for worker, buffers in self._worker_buffers.items():
             tensors[f"buffers.{worker}"] = buffers
+        if self._newest_buffers is not None:
+            tensors["newest_buffers"] = self._newest_buffers.clone()  # no two names may share memory
         values = {
             "finished": at_end and not self.failed and not self._pending,
             "stopped": self.callbacks.stop_reason if at_end and not self.complete else None,
@@ -278,11 +303,13 @@ class Session:
         device = self.config.server_device
         for position, row in enumerate(values["evaluations"]):
             params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
-            on_device = None if buffers is None else buffers.to(device)
+            on_device = None if buffers is None else _bytes(buffers).to(device)
             self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
         for name, buffers in tensors.items():
             if name.startswith("buffers."):
-                self._worker_buffers[int(name.removeprefix("buffers."))] = buffers.to(device)
+                self._worker_buffers[int(name.removeprefix("buffers."))] = _bytes(buffers).to(device)
+        if "newest_buffers" in tensors:
+            self._newest_buffers = tensors["newest_buffers"].to(device)
         assignments = []
         for worker, index, round_, rate, steps, first in values["held"]:
             sent = {name: vector.to(device) for name, vector in _below(tensors, f"held.{index}").items()}
@@ -290,12 +317,18 @@ class Session:
         return assignments
 
     def load_states(self, saved: Checkpoint) -> dict[int, WorkerState]:
-        """What the workers kept between rounds, by worker."""
-        device = self.config.server_device
-        return {
-            worker: WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers).to(device)
-            for worker, numbers in saved.values["worker_numbers"]
-        }
+        """What the workers kept between rounds, by worker; called after `load`."""
+        device, keeps = self.config.server_device, self._encoding.keeps
+        states = {}
+        for worker, numbers in saved.values["worker_numbers"]:
+            buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
+            states[worker] = WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers, buffers).to(device)
+        return states
+
+
+def _bytes(buffers: Tensor) -> Tensor:
+    """Those of a checkpoint, which was a vector of numbers in earlier versions."""
+    return buffers.view(torch.uint8)
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _NormBase
 
 from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
+from orlomo.tasks.buffers import Buffers, begin_mean
 from orlomo.tasks.data import Data, data_size, fetch
 from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number, update
+from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 
 CALIBRATION_BATCHES = 16
@@ -49,8 +51,9 @@ def measure_all(task: Task, flat: FlatModule, seed: int, most: int | None = None
     """All metrics of the model as it is, in evaluation mode; `most`: on so many samples of each data set."""
     with isolated():
         # The same samples at every evaluation of a run, or the curve would have noise of its own.
-        chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
-        parts = {TRAIN: (task.train_data, np.sort(chosen))}
+        known = known_data(task, seed)
+        chosen = generator(seed, "train subset").permutation(data_size(known))[:TRAIN_SAMPLES]
+        parts = {TRAIN: (known, np.sort(chosen))}
         parts |= {name: (data, np.arange(data_size(data))) for name, data in task.test_sets.items()}
         # Measured one data set after another, then put into the declared order.
         wanted = measured(task)
@@ -68,63 +71,44 @@ def measure_all(task: Task, flat: FlatModule, seed: int, most: int | None = None
 def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: Tensor | None = None) -> None:
     """Make the module the trained model at these parameters, in evaluation mode.
 
-    `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
+    `buffers`: what the workers reported of them, combined; None: nothing, so that statistics are recalibrated.
     """
     flat.params.copy_(params)
-    # Buffers of an earlier evaluation must not leak into this one.
-    flat.reset_buffers()
-    with isolated():
-        # Recalibration calls the loss, which may draw random numbers.
-        seed_global(derive(seed, "evaluation"))
-        if task.buffers == "average" and buffers is not None:
-            write_buffers(flat, buffers)
-        else:
-            _recalibrate(task, flat, seed)
+    flat.load()
+    treated = Buffers(flat, task.buffers)
+    treated.load(buffers)  # those of an earlier evaluation must not leak into this one
+    layers = treated.recalibrated + (treated.averaged if buffers is None else [])
+    if layers:
+        with isolated():
+            # Recalibration calls the loss, which may draw random numbers.
+            seed_global(derive(seed, "evaluation"))
+            _recalibrate(task, flat, seed, layers)
+        treated.restore(buffers, layers)
     flat.check_views()
     flat.module.eval()
 
 
-def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
+def _recalibrate(task: Task, flat: FlatModule, seed: int, layers: list[_NormBase]) -> None:
     """Recompute running statistics at the present parameters, from full training batches fixed by the seed."""
-    layers = [m for m in flat.module.modules() if isinstance(m, _NormBase) and m.track_running_stats]
-    if not layers:
-        return
     flat.module.eval()  # dropout stays off; only the statistics are in training mode
-    # `reset_statistics` sets them to None, for a plain mean over the batches.
+    # `begin_mean` sets them to None, for a plain mean over the batches.
     momenta = {layer: layer.momentum for layer in layers}
-    reset_statistics(flat)
     for layer in layers:
+        begin_mean(layer)
         layer.train()
-    size = data_size(task.train_data)
+    known = known_data(task, seed)
+    size = data_size(known)
     order = generator(seed, "calibration").permutation(size)
-    batches = max(1, min(CALIBRATION_BATCHES, size // task.batch_size))
+    count = min(task.batch_size, task.micro_batch or task.batch_size)  # as large as those of training
+    batches = max(1, min(CALIBRATION_BATCHES, size // count))
     with flat.eager():  # a plain mean over batches does not compile well
         for number in range(batches):
-            chosen = order[number * task.batch_size : (number + 1) * task.batch_size]
-            task.loss(flat.module, fetch(task.train_data, chosen, flat.params.device))
+            chosen = order[number * count : (number + 1) * count]
+            batch = fetch(known, chosen, flat.params.device, task.collate)
+            with task.casting(flat.module):
+                task.loss(flat.module, batch)
     for layer, momentum in momenta.items():
         layer.momentum = momentum
-
-
-def reset_statistics(flat: FlatModule) -> None:
-    """Reset running statistics; BatchNorm's as a plain mean over the batches to come, not as a moving average."""
-    for module in flat.module.modules():
-        if isinstance(module, _NormBase):
-            module.reset_running_stats()
-            if isinstance(module, _BatchNorm):
-                module.momentum = None
-
-
-def read_buffers(flat: FlatModule) -> Tensor:
-    """All floating-point buffers as one vector."""
-    return torch.cat([buffer.flatten() for buffer in flat.float_buffers()] or [flat.params.new_empty(0)])
-
-
-def write_buffers(flat: FlatModule, values: Tensor) -> None:
-    """Write such a vector back."""
-    buffers = flat.float_buffers()
-    for buffer, part in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
-        buffer.copy_(part.view_as(buffer))
 
 
 def _measure(
@@ -142,15 +126,22 @@ def _measure(
                 # A data set, a loss or a metric may draw random numbers: the same at every evaluation of the run.
                 source = derive(seed, "evaluation", first)
                 seed_global(source)
-                batch = fetch(data, chosen, flat.params.device)
+                batch = fetch(data, chosen, flat.params.device, task.collate)
                 for measure in measures:
                     if measures is others:
                         flat.module.eval()  # the one before may have changed that
                         seed_global(source)  # or have drawn, and what is measured beside it must change no bit
-                    update(measure, flat.module, batch, len(chosen))
+                    with task.casting(flat.module):
+                        update(measure, flat.module, batch, len(chosen))
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}
+
+
+def known_data(task: Task, seed: int) -> Data:
+    """The training data that can be indexed: of a stream, its beginning."""
+    data = task.train_data
+    return data.head(seed) if isinstance(data, Stream) else data
 
 
 def _remembering(forward: Forward) -> Forward:

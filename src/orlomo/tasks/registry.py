@@ -43,7 +43,7 @@ def task_of(config: RunConfig, given: Task | None = None) -> Task:
     """The task of a run as its config wants it: batch size, samples, compiled or not; `given` in place of the named."""
     from orlomo.tasks.task import subset
 
-    made = task(config.task) if given is None else given
+    made = dataclasses.replace(task(config.task) if given is None else given, workers=config.workers)
     if config.batch_size is not None:
         made = dataclasses.replace(made, batch_size=config.batch_size)
     made = subset(made, config.samples, config.held_out)

@@ -21,6 +21,7 @@ from orlomo.engines.live.membership import Membership
 from orlomo.engines.processes.evaluator import EvaluationFailed
 from orlomo.engines.session import Evaluator, Session, planned_reports
 from orlomo.engines.signals import Signals
+from orlomo.engines.trial.numbers import bad_data
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
@@ -49,7 +50,7 @@ class Live(Engine):
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
         self._wanted_workers, self._has_begun = setup.workers, False
         self._since = time.time_ns()
-        limit, keeps = self.config.method.max_workers, self.config.method.keeps_worker_state
+        limit, keeps = self.config.method.max_workers, self.session.workers_keep_state
         self.membership = Membership(limit, keeps)
         if resumed is not None:
             self._held = {assignment.worker: assignment for assignment in self.session.load(resumed)}
@@ -105,7 +106,9 @@ class Live(Engine):
             self._evaluate_if_due()
         else:
             held, self._held = self._held, {}
-            self._tell(events.Resume(frozenset(held)))
+            # A run that was at its end, and goes on, has not saved what was in flight.
+            ended = not self.server.ledger.outstanding.keys() <= held.keys()
+            self._tell(events.Resume(frozenset(held), ended))
             self._hand([assignment for worker, assignment in held.items() if self.membership.takes_part(worker)])
         if self._wanted_workers is not None:
             self._tell(events.Resize(self._wanted_workers, frozenset(self._held)))
@@ -154,7 +157,7 @@ class Live(Engine):
             assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
             self.session.whole = True  # it has changed nothing
-            if refusal.reason == "finite" and (cause := self.session.bad_data(self._held[worker])):
+            if refusal.reason == "finite" and (cause := bad_data(self.task, self.config.seed, self._held[worker])):
                 raise self._end(Diverged(f"{refusal}; {cause}")) from None  # computed again it would be no better
             self._tell(events.Refused(worker, str(refusal)))
             return

@@ -12,6 +12,7 @@ from orlomo.config import RunConfig
 from orlomo.methods.messages import Assignment
 from orlomo.seeds import derive, isolated, seed_global
 from orlomo.tasks.data import Batch, fetch
+from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
 
@@ -43,11 +44,12 @@ def say_numbers(config: RunConfig, task: Task, reports: int, warn: Callable[[str
 def bad_data(task: Task, seed: int, assignment: Assignment, infinite: bool = False) -> str:
     """Where the training data of a round have NaN, or also infinite numbers; empty where they do not."""
     worker, n = assignment.worker, assignment.round
+    data = Shares(task, seed).of(worker)
     batches = task.round_batches(seed, worker, n, assignment.local_steps, assignment.position)
     with isolated():
         for step, chosen in enumerate(batches):
             seed_global(derive(seed, "step", worker, n, step))  # the data set may draw
-            for column, values in _columns(fetch(task.train_data, chosen)):
+            for column, values in _columns(fetch(data, chosen, collate=task.collate)):
                 wrong = ~torch.isfinite(values) if infinite else torch.isnan(values)
                 if not bool(wrong.any()):
                     continue

@@ -25,6 +25,7 @@ from orlomo.errors import ConfigError, require
 from orlomo.flat import checked
 from orlomo.methods.messages import Assignment
 from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.buffers import Watch
 from orlomo.tasks.data import Batch
 from orlomo.tasks.evaluation import measure_all
 from orlomo.tasks.task import Task
@@ -44,11 +45,13 @@ def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None
         module = runner.flat.module
         shared = _check_fresh(module, other)
         del other
-        before = look(places(task, module))
+        before, buffers = look(places(task, module)), Watch(runner.flat, task.buffers)
         assignment = _first_assignment(config, task, runner)
         with _without_scaler():
             loss = runner.run(assignment).report.loss
             _check_finite(config, task, assignment, runner, loss)
+            if warning := buffers.warning():
+                warn(warning)
             after = look(places(task, module))
             if suspects := changed(before, after):
                 # A cache is the same after the same step again; what is not is state.
