@@ -80,8 +80,7 @@ class Session:
         built = task.build(config.seed)
         initial = built.params.to(config.server_device)
         self.server = config.method.server(initial, config.workers, task.size, built.layout)
-        self.whole = True  # between two events; within one, a failure cannot be saved
-        self.saved_events = -1  # recorded when it was last saved
+        self.whole, self.saved_events = True, -1  # whether no event is half done; events when last saved
         self.failed = False  # all events are in, but the user's code failed when the model was made
         treated = Buffers(built, task.buffers)
         self._encoding, self._initial_buffers = treated.encoding, treated.read()
@@ -241,8 +240,7 @@ class Session:
 
     def save_after(self, error: BaseException, save: Callable[[], None]) -> None:
         """Save a run that something has ended, if its state is whole and finite and the disk takes it."""
-        whole = self.whole and self.reports > 0 and all_finite(self.server.params)
-        if not whole or isinstance(error, RunFolderError):
+        if isinstance(error, RunFolderError) or not (self.whole and self.reports and all_finite(self.server.params)):
             return
         try:
             save()
