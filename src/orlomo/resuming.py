@@ -21,7 +21,8 @@ from orlomo.report.export import summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
-from orlomo.training import Warn, execute
+from orlomo.training import Warn, check_options, execute
+from orlomo.values import whole
 
 
 def resume(
@@ -33,7 +34,7 @@ def resume(
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = print,
 ) -> Run:
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
@@ -48,6 +49,9 @@ def resume(
     True
     """
     listening = Callbacks(callbacks, warn)
+    check_options(jobs, ray, tensorboard)
+    workers = None if workers is None else whole(workers, "workers")
+    require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}")
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
@@ -78,7 +82,7 @@ def replay(
     task: Task | None = None,
     method: Method | None = None,
     jobs: int | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = print,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
@@ -92,6 +96,7 @@ def replay(
     True
     """
     listening = Callbacks(callbacks, warn)
+    count = job_count(jobs)
     run = Run(folder, warn)
     config = run.runnable_config(method)
     changed = run.changed_code(config)
@@ -101,7 +106,7 @@ def replay(
         )
     made = _task_of(run, task, warn)
     with on_threads(1):
-        result = replaying.replay(run, config, made, jobs=job_count(jobs), callbacks=listening)
+        result = replaying.replay(run, config, made, jobs=count, callbacks=listening)
     return dataclasses.replace(result, changed_code=tuple(changed))
 
 

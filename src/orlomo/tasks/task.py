@@ -18,6 +18,7 @@ from orlomo.flat import FlatModule
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import Batch, Data, checked_data, data_size, select
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
+from orlomo.values import settle
 
 SAMPLINGS = ("epochs", "replacement")
 BUFFERS = ("recalibrate", "average")
@@ -69,8 +70,9 @@ class Task:
     facts: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.batch_size, int) and self.batch_size >= 1
-        require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
+        settle(self, only=("batch_size", "sampling", "buffers", "compile", "name", "facts"))
+        require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
+        object.__setattr__(self, "metrics", () if self.metrics is None else self.metrics)
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
