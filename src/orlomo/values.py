@@ -275,6 +275,11 @@ def _fits(count: int, hint: Hint) -> bool:
     return typing.get_origin(hint) is not tuple or inner[-1] is Ellipsis or count == len(inner)
 
 
+def is_many(hint: Hint) -> bool:
+    """Whether a setting of this type has several values, with commas between on a command line."""
+    return any(typing.get_origin(one) in (tuple, list, dict) for one in (hint, *_choices(hint)))
+
+
 def _choices(hint: Hint) -> tuple[Hint, ...]:
     """The types of `int | None`; none for a type that is one."""
     origin = typing.get_origin(hint)
