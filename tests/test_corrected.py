@@ -9,6 +9,7 @@ import contextlib
 import copy
 import pickle
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import torch
 
 import orlomo
 from orlomo.config import RunConfig, from_table, read
-from user import OwnRate, task, train
+from orlomo.tasks.task import classification_loss
+from user import INPUTS, LABELS, Output, OwnRate, draws, evaluated, in_place, scored, task, train
 
 Check = Callable[[Path], object]
 
@@ -83,11 +85,40 @@ SETTINGS: dict[str, Check] = {
 
 DATA: dict[str, Check] = {}
 
-MODEL: dict[str, Check] = {}
+MODEL: dict[str, Check] = {
+    "np.random in the loss": lambda out: len(set(draws(out, "numpy"))) >= 32,
+    "random in the loss": lambda out: len(set(draws(out, "random"))) >= 32,
+    "torch in the loss": lambda out: len(set(draws(out, "torch"))) >= 32,
+    "a weight normed in place": lambda out: train(task(model=in_place), out).finished,
+    "one logit, whole-number labels": lambda out: isnan(scored(lambda x: x[:, :1])),
+    "one number, counts": lambda out: isnan(scored(lambda x: x[:, 0])),
+    "labels that are no classes": lambda out: isnan(scored(lambda x: x, labels=LABELS + 7)),
+    "two scores, two classes": lambda out: scored(lambda x: torch.stack([-x[:, 0], x[:, 0]], 1)) == 1.0,
+    "left-out labels": lambda out: (
+        scored(lambda x: torch.stack([-x[:, 0], x[:, 0]], 1), labels=LABELS.where(INPUTS[:, 1] > 0, -100)) == 1.0
+    ),
+    "scores per position": lambda out: (
+        scored(lambda x: torch.stack([-x, x], 1), labels=(INPUTS > 0).long()) == 1.0  # [B, 2, 4] for [B, 4]
+    ),
+    "scores per position, classes last": lambda out: isnan(
+        scored(lambda x: torch.stack([-x, x], 2), labels=(INPUTS > 0).long())
+    ),
+    "scores per position, either order": lambda out: isnan(
+        scored(lambda x: torch.stack([-x[:, :2], x[:, :2]], 2), labels=(INPUTS[:, :2] > 0).long())
+    ),
+    "autocast of the task": lambda out: train(task(autocast="bfloat16"), out).finished,
+    "a batch as large as trained with": lambda out: evaluated() == {8},
+    "a batch size for evaluations": lambda out: evaluated(evaluation_batch_size=16) == {16},
+    "a plain loss": lambda out: evaluated(loss=classification_loss) == {64},
+}
 
 BUFFERS: dict[str, Check] = {}
 
-LOSSES: dict[str, Check] = {}
+LOSSES: dict[str, Check] = {
+    "a loss in a dict": lambda out: train(task(loss=lambda m, b: {"loss": classification_loss(m, b)}), out).finished,
+    "a loss in an output": lambda out: train(task(loss=lambda m, b: Output(classification_loss(m, b))), out).finished,
+    "a loss of shape (1,)": lambda out: train(task(loss=lambda m, b: classification_loss(m, b)[None]), out).finished,
+}
 
 LATER: dict[str, Check] = {}
 """Resuming with changes, schedules, models of finished runs."""

@@ -60,6 +60,7 @@ LONGER: dict[str, str] = {}
 MOST_MODULES = 10
 LARGER: dict[str, str] = {
     "methods/papers": "one file per paper",
+    "tasks": "four of them are the built-in tasks and their models",
 }
 """Folders with more modules than that, and why."""
 

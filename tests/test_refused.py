@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import orlomo
-from user import OwnRate, task, train
+from orlomo import Group
+from small import OWN_METHOD
+from user import LABELS, Late, OwnRate, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
 
 Tried = Callable[[Path], object]
 
@@ -129,6 +132,37 @@ DATA: dict[str, tuple[Tried, str]] = {
 
 MODEL: dict[str, tuple[Tried, str]] = {
     "a module as model": (lambda out: train(task(model=__import__("torch").nn.Linear(4, 2)), out), "not a module"),
+    "self.weight.data = ...": (lambda out: train(task(model=Renewed), out), "parameter weight was given new memory"),
+    "self.weight = nn.Parameter(...)": (lambda out: train(task(model=Replaced), out), "parameter weight was replaced"),
+    "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
+    "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
+    "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
+    "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
+    "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),
+    "a group with a rate of text": (lambda out: task(groups=[Group("*", "0.1")]), "learning_rate must be a number"),
+    "a negative decay": (lambda out: task(groups=[Group("*", weight_decay=-1)]), "weight_decay must be a number"),
+    "decay_biases=0.1": (lambda out: task(decay_biases=0.1), "decay_biases must be True or False"),
+    "groups and a rule that does not know them": (
+        lambda out: train(task(groups=[Group("*", 2)]), out, method=orlomo.method(OWN_METHOD)),
+        "must use self.groups in `step`",
+    ),
+    "autocast='float16'": (lambda out: task(autocast="float16"), "use 'bfloat16', which needs no scaling"),
+    "autocast=True": (lambda out: task(autocast=True), "autocast must be 'bfloat16' or None, not True"),
+    "micro_batch=0": (lambda out: task(micro_batch=0), "micro_batch must be a whole number of at least 1"),
+    "evaluation_batch_size=0": (lambda out: task(evaluation_batch_size=0), "evaluation_batch_size must be a whole"),
+    "evaluation_batch_size=True": (
+        lambda out: task(evaluation_batch_size=True),
+        "evaluation_batch_size must be a whole",
+    ),
+    "a metric that gives text": (
+        lambda out: train(task(metrics=[Said("0.5")]), out),
+        "gives '0.5': it must give one number",
+    ),
+    "a metric that gives nothing": (
+        lambda out: train(task(metrics=[Said(None)]), out),
+        "gives None: it must give one number",
+    ),
 }
 
 BUFFERS: dict[str, tuple[Tried, str]] = {
@@ -137,6 +171,22 @@ BUFFERS: dict[str, tuple[Tried, str]] = {
 
 LOSSES: dict[str, tuple[Tried, str]] = {
     "one loss per sample": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum(1)), out), "must give a scalar"),
+    "loss gives None": (lambda out: train(task(loss=lambda m, b: None), out), "not None: does it return anything?"),
+    "loss gives a float": (lambda out: train(task(loss=lambda m, b: 0.5), out), "not a float: leave .item() out"),
+    "loss gives an int": (lambda out: train(task(loss=lambda m, b: 1), out), "not a int"),
+    "loss gives a tuple": (lambda out: train(task(loss=lambda m, b: (m(b[0]).sum(), 0)), out), "not a tuple"),
+    "loss gives a dict": (lambda out: train(task(loss=lambda m, b: {"a": m(b[0]).sum()}), out), "not a dict"),
+    "loss gives numpy": (lambda out: train(task(loss=lambda m, b: LABELS.numpy()), out), "not a ndarray"),
+    "a whole-number loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).argmax()), out), "not torch.int64"),
+    "a complex loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum() * 1j), out), "not torch.complex64"),
+    "a detached loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).mean().data), out), "without a gradient"),
+    "model gives None": (lambda out: train(task(model=lambda: None), out), "not None: does it return the module?"),
+    "a lazy layer": (lambda out: train(task(model=lambda: nn.LazyLinear(2)), out), "weight of the layer LazyLinear"),
+    "a meta model": (lambda out: train(task(model=lambda: nn.Linear(4, 2, device="meta")), out), "the device meta"),
+    "complex parameters": (lambda out: train(task(model=lambda: nn.Linear(4, 2, dtype=torch.cfloat)), out), "weight"),
+    "sparse gradients": (lambda out: train(task(model=lambda: nn.Embedding(4, 2, sparse=True)), out), "sparse=True"),
+    "sparse parameters": (lambda out: train(task(model=Sparse), out), "parameter matrix of the layer Sparse is sparse"),
+    "a frozen model": (lambda out: train(task(model=lambda: nn.Linear(4, 2).requires_grad_(False)), out), "trainable"),
 }
 
 LATER: dict[str, tuple[Tried, str]] = {}

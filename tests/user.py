@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import orlomo
+from orlomo.tasks.evaluation import evaluate
 from orlomo.tasks.task import classification_loss
 
 GIVEN: dict[str, Any] = {"half": 0.5, "none": None, "nan": float("nan"), "text": "x", "tensor": torch.tensor(0.5)}
@@ -54,3 +58,134 @@ def train(given: orlomo.Task | None = None, /, out: Path | None = None, **change
     method = changes.pop("method", orlomo.OrLoMo(learning_rate=0.05, local_steps=2))
     usual: dict[str, Any] = {"workers": 2, "epochs": 2, "jobs": 1}
     return orlomo.train(task() if given is None else given, method, out=out, **(usual | changes))
+
+
+class Sparse(nn.Module):
+    """A layer whose parameter is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.eye(4).to_sparse())
+
+
+@dataclass
+class Output:
+    """What models of transformers give."""
+
+    loss: Tensor
+
+
+class Renewed(nn.Linear):
+    """Norms its weight by giving it new memory, as one must not, in training or in evaluation."""
+
+    def __init__(self, training: bool = True):
+        super().__init__(4, 2)
+        self.where = training
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training is self.where:
+            self.weight.data = nn.functional.normalize(self.weight.data)
+        return super().forward(inputs)
+
+
+class Replaced(nn.Linear):
+    """Norms its weight by replacing the parameter."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.weight = nn.Parameter(nn.functional.normalize(self.weight.data))
+        return super().forward(inputs)
+
+
+class Late(nn.Linear):
+    """Makes a layer when it first runs."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(2, 2)
+        return self.late(super().forward(inputs))
+
+
+class Unfrozen(nn.Linear):
+    """Trains its bias only later."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.bias.requires_grad_(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.bias.requires_grad_(True)
+        return super().forward(inputs)
+
+
+class InPlace(nn.Linear):
+    """Norms its weight in place, as one may."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.weight.data.copy_(nn.functional.normalize(self.weight.data))
+        return super().forward(inputs)
+
+
+def in_place() -> nn.Module:
+    return InPlace(4, 2)
+
+
+class Function(nn.Module):
+    """A fixed function of the inputs as a model."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.weight, self.function = nn.Parameter(torch.zeros(())), function
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.function(inputs) + self.weight
+
+
+def scored(function: Callable[[Tensor], Tensor], labels: Tensor = LABELS) -> float:
+    """The default accuracy of a model that is this function."""
+    made = task(model=lambda: Function(function), loss=lambda m, b: m(b[0]).mean(), test_data=(INPUTS, labels))
+    return evaluate(made, made.build(0), made.initial_params(0), 0)["test_accuracy"]
+
+
+def evaluated(**changes: Any) -> set[int]:
+    """The sizes of the batches that a model sees in an evaluation."""
+    seen: set[int] = set()
+
+    def counting(inputs: Tensor) -> Tensor:
+        seen.add(len(inputs))
+        return inputs[:, :2]
+
+    made = task(model=lambda: Function(counting), **{"loss": lambda m, b: m(b[0]).mean(), **changes})
+    evaluate(made, made.build(0), made.initial_params(0), 0)
+    return seen
+
+
+def draws(out: Path, kind: str) -> list[float]:
+    """What a loss draws from a global generator in the 16 local steps of each of two workers."""
+    draw = {"numpy": np.random.random, "random": random.random, "torch": lambda: torch.rand(()).item()}[kind]
+    found: list[float] = []
+
+    def loss(model: nn.Module, batch: Any) -> Tensor:
+        if model.training:
+            found.append(draw())
+        return classification_loss(model, batch)
+
+    train(task(loss=loss), out, epochs=4)
+    return found
+
+
+class Said:
+    """A metric of torchmetrics' shape whose value is always this."""
+
+    def __init__(self, value: object):
+        self.value = value
+
+    def update(self, preds: Tensor, target: Tensor) -> None: ...
+    def reset(self) -> None: ...
+    def compute(self) -> object:
+        return self.value

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orlomo.engines.callbacks import Callback, EarlyStopping, KeepBest, RunHandle
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
+    from orlomo.flat import Group
     from orlomo.methods.ledger import Fold
     from orlomo.methods.messages import Assignment, Report, WorkerState
     from orlomo.methods.method import Method
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from orlomo.methods.server import Server
     from orlomo.methods.state import ServerState
     from orlomo.methods.worker import WorkerRule
+    from orlomo.records.changes import Change
     from orlomo.records.run import Run
     from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
     from orlomo.tasks.registry import task
+    from orlomo.tasks.shares import PerWorker, Stream
     from orlomo.tasks.task import Task
     from orlomo.training import train
 
@@ -44,6 +47,7 @@ _MODULES = {
     "engines.callbacks": ("Callback", "EarlyStopping", "KeepBest", "RunHandle"),
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
+    "flat": ("Group",),
     "methods.ledger": ("Fold",),
     "methods.messages": ("Assignment", "Report", "WorkerState"),
     "methods.method": ("Method",),
@@ -59,9 +63,11 @@ _MODULES = {
     "methods.server": ("Server",),
     "methods.state": ("ServerState",),
     "methods.worker": ("WorkerRule",),
+    "records.changes": ("Change",),
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
+    "tasks.shares": ("PerWorker", "Stream"),
     "tasks.task": ("Task",),
     "resuming": ("load", "replay", "resume"),
     "training": ("train",),
@@ -74,11 +80,13 @@ __all__ = [
     "MSGD",
     "Assignment",
     "Callback",
+    "Change",
     "Cluster",
     "Diverged",
     "EarlyStopping",
     "Fault",
     "Fold",
+    "Group",
     "Interrupted",
     "KeepBest",
     "LocalOrMoDA",
@@ -89,6 +97,7 @@ __all__ = [
     "OrMoDA",
     "OrlomoError",
     "PRSGDm",
+    "PerWorker",
     "RayOptions",
     "Report",
     "ReportRefused",
@@ -97,6 +106,7 @@ __all__ = [
     "Server",
     "ServerState",
     "Speed",
+    "Stream",
     "Task",
     "WorkerRule",
     "WorkerState",

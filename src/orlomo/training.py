@@ -27,6 +27,7 @@ from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import given_task, task_of
+from orlomo.tasks.shares import describe
 from orlomo.tasks.task import Task
 from orlomo.values import convert, documented, path_of
 
@@ -136,7 +137,7 @@ def start(
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = chosen or free_folder(config, made.name).absolute()
-    create_folder(folder, config, [one.described() for one in measured(made)])
+    create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
     try:
         return execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
     except BaseException:
@@ -154,13 +155,15 @@ def execute(
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    """Run it, from its checkpoint if it has one, to its end."""
-    saved, kind = run.checkpoint, engine_class(config.engine)
+    """Run it, from its checkpoint if it has one, to its end; `config` is the one with which it began."""
+    saved, kind = run.resumable, engine_class(config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)
         try:
-            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, job_count(jobs), ray)
+            more = (workers, job_count(jobs), ray, run.changes)
+            setup = Setup(config, task, recorder, run.folder, callbacks, saved, *more)
+            config = setup.config
             engine = kind(setup)
             kept = None if saved is None else Run(run.folder)
             # A checkpoint is as large as the server's state, so it is not kept in memory twice during the run.

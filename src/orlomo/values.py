@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import numbers
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -159,19 +160,27 @@ def settle(config: DataclassInstance, names: Mapping[str, object] | None = None,
 
     For `__post_init__`. `names`: as for `hints_of`.
     """
-    try:
-        hints = hints_of(type(config), names)
-    except (NameError, TypeError):  # a user's class whose annotations can only be read where it was written
-        return
     for field in dataclasses.fields(config):
-        if field.name not in hints or (only and field.name not in only):
+        if not field.init or (only and field.name not in only):
             continue
         value = getattr(config, field.name)
         if value is None and field.default is None:  # `limit: float = None`: a user's own words for `float | None`
             continue
-        found = convert(value, hints[field.name], field.name)
+        try:
+            hint = _hint_of(type(config), field.name, names or {})
+        except (NameError, AttributeError, TypeError):  # it names what only a type checker, or a function, knows
+            continue
+        found = convert(value, hint, field.name)
         if found is not value:
             object.__setattr__(config, field.name, found)  # the class is frozen for users; this is its construction
+
+
+def _hint_of(kind: type, field: str, names: Mapping[str, object]) -> Hint:
+    """The type of one field: those of the others may not be known at run time."""
+    owner = next(base for base in kind.__mro__ if field in vars(base).get("__annotations__", {}))
+    written = vars(owner)["__annotations__"][field]
+    known = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    return eval(written, {**known, **names}) if isinstance(written, str) else written  # as typing.get_type_hints does
 
 
 def convert(value: object, hint: Hint, where: str) -> object:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import orlomo
 from orlomo.engines.round import RoundRunner
 from orlomo.tasks.evaluation import evaluate, load_trained, read_buffers
+from orlomo.tasks.task import classification_loss
 from small import classification
 
 
@@ -51,6 +52,10 @@ def noisy(batch: Any, source: torch.Generator) -> Any:
     return inputs + torch.randn(inputs.shape, generator=source), labels
 
 
+def drawn() -> float:
+    return random.random() + np.random.random() + torch.rand(()).item()
+
+
 class Jittered:
     """A map-style data set that draws from every global generator, as careless ones do."""
 
@@ -58,8 +63,7 @@ class Jittered:
         return 40
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        noise = random.random() + np.random.random() + torch.rand(()).item()
-        return torch.full((4,), noise + index), index % 2
+        return torch.full((4,), drawn() + index), index % 2
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,7 @@ class Jittered:
     [
         {"model": lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))},
         {"augment": noisy},
+        {"loss": lambda model, batch: drawn() * classification_loss(model, batch)},
         {"train_data": Jittered()},
         {"model": lambda: nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), "buffers": "average"},
     ],
@@ -117,6 +122,18 @@ def test_an_evaluation_does_not_depend_on_what_was_computed_before() -> None:
     flat.module(torch.randn(100, 4) * 100)
     assert evaluate(task, flat, params, seed=0) == first
     assert 0 <= first["test_accuracy"] <= 1
+
+
+def test_what_an_evaluation_draws_comes_from_the_seed() -> None:
+    noise = orlomo.Metric.mean("noise", lambda model, batch: drawn())
+    task = classification(loss=lambda model, batch: drawn() * model(batch[0]).square().mean(), metrics=[noise])
+    flat, params = task.build(0), task.initial_params(0)
+    first = evaluate(task, flat, params, seed=0)
+    drawn()
+    assert evaluate(task, flat, params, seed=0) == first
+    assert evaluate(task, flat, params, seed=1)["test_noise"] != first["test_noise"]
+    alone = evaluate(classification(loss=task.loss), flat, params, seed=0)
+    assert alone["test_loss"] == first["test_loss"]  # whatever is measured beside it
 
 
 def test_averaged_buffers_are_used_where_the_task_averages() -> None:
@@ -215,7 +232,7 @@ def test_bad_tasks() -> None:
         ({"buffers": "averaged"}, "did you mean 'average'"),
         ({"train_data": torch.empty(0, 4)}, "train_data is empty"),
         ({"test_data": torch.empty(0, 4)}, "test_data is empty"),
-        ({"train_data": iter([1, 2])}, "map-style"),
+        ({"train_data": iter([1, 2])}, "an iterator, which can be read only once"),
         ({"model": nn.Linear(4, 2)}, "a function that makes the module"),
         ({"loss": 3}, "loss must be a function"),
         ({"train_data": (torch.ones(3), torch.ones(4))}, "equal length"),

@@ -17,9 +17,10 @@ from orlomo.errors import ConfigError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
-from orlomo.seeds import derive, isolated, seed_global, seed_torch
-from orlomo.tasks.data import as_tensors, fetch
+from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.data import fetch
 from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
 
@@ -42,7 +43,13 @@ class RoundRunner:
             prepare()
             self.flat.compile()
         self.rule = method.worker(self.flat.params)
-        self._seeds_data = as_tensors(task.train_data) is None
+        self._groups = task.group_vectors(self.flat, method.weight_decay)
+        if self._groups is not None and not self.rule.uses_groups:
+            raise ConfigError(
+                f"{method.name} does not know the task's groups and decay_biases: its worker rule "
+                f"{type(self.rule).__name__} must use self.groups in `step`, and declare uses_groups = True"
+            )
+        self._shares = Shares(task, seed)
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -66,10 +73,11 @@ class RoundRunner:
         if self.task.buffers == "average":
             reset_statistics(flat)
         flat.module.train()
-        rule.state, rule.destination = state, destination or {}
+        rule.state, rule.destination, rule.groups = state, destination or {}, self._groups
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
         rule.start(assignment)
         samples, loss = self._steps(assignment)
+        flat.check_views()
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
         kept = self._kept(rule.state, memory)
@@ -97,6 +105,7 @@ class RoundRunner:
     def _steps(self, assignment: Assignment) -> tuple[int, float]:
         """All local steps; the number of samples, and the mean loss."""
         task, flat, worker, n = self.task, self.flat, assignment.worker, assignment.round
+        data = self._shares.of(worker)
         # Summed on the device: reading each loss would wait for the GPU in every step.
         total = torch.zeros((), device=flat.params.device)
         samples = 0
@@ -104,17 +113,21 @@ class RoundRunner:
         # Seeded per step, not per round: step 3 draws the same numbers whatever steps 0 to 2 have drawn.
         with isolated():
             for step, chosen in enumerate(batches):
-                source = derive(self.seed, "step", worker, n, step)
-                if self._seeds_data:
-                    seed_global(source)  # a user's data set may draw from any global generator
-                else:
-                    seed_torch(source)  # dropout
-                batch = fetch(task.train_data, chosen, flat.params.device)
-                if task.augment is not None:
-                    batch = task.augment(batch, torch.Generator().manual_seed(source))
-                loss = task.loss_of(flat.module, batch)
-                self.rule.step(flat.backward(loss))
-                total += loss.detach()
+                flat.clear_gradients()
+                most = task.micro_batch or len(chosen)
+                for first in range(0, len(chosen), most):
+                    source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
+                    seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
+                    part = chosen[first : first + most]
+                    batch = fetch(data, part, flat.params.device, task.collate)
+                    if task.augment is not None:
+                        batch = task.augment(batch, torch.Generator().manual_seed(source))
+                    loss = task.loss_of(flat.module, batch)
+                    if len(part) < len(chosen):
+                        loss = loss * (len(part) / len(chosen))  # the loss is a mean: its share in that of the batch
+                    flat.add_gradients(loss)
+                    total += loss.detach()
+                self.rule.step(flat.gathered_gradients())
                 samples += len(chosen)
         return samples, float(total) / assignment.local_steps
 

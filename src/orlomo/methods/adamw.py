@@ -34,6 +34,8 @@ class AdamWSteps(WorkerRule):
     (tensor([ 0.1000, -0.1000]), {'steps': 1})
     """
 
+    uses_groups = True
+
     def __init__(
         self,
         params: Tensor,
@@ -58,13 +60,21 @@ class AdamWSteps(WorkerRule):
         self.state.numbers["steps"] += 1
         count = self.state.numbers["steps"]
         m, v = (self.state.vectors[name] for name in VECTORS)
-        if self.weight_decay:
-            self.params.mul_(1 - rate * self.weight_decay)
         m.lerp_(gradient, 1 - beta1)
         v.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        # The gradient's memory is free now: it takes the denominator sqrt(v / (1 - beta2^t)) + epsilon.
+        # The gradient's memory is free now.
+        if self.groups is not None:
+            torch.mul(self.groups.factors, self.groups.decays, out=gradient)
+            self.params.addcmul_(self.params, gradient, value=-rate)
+        elif self.weight_decay:
+            self.params.mul_(1 - rate * self.weight_decay)
+        # The denominator: sqrt(v / (1 - beta2^t)) + epsilon.
         torch.sqrt(v, out=gradient).div_(math.sqrt(1 - beta2**count)).add_(self.epsilon)
-        self.params.addcdiv_(m, gradient, value=-rate / (1 - beta1**count))
+        if self.groups is not None:
+            torch.div(m, gradient, out=gradient).mul_(self.groups.factors)
+            self.params.sub_(gradient, alpha=rate / (1 - beta1**count))
+        else:
+            self.params.addcdiv_(m, gradient, value=-rate / (1 - beta1**count))
 
     @torch.no_grad()
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:

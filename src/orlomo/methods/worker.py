@@ -10,23 +10,26 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from orlomo.flat import GroupVectors
 from orlomo.methods.messages import Assignment, Report, WorkerState
 
 
 class WorkerRule(ABC):
     """The local steps of a method, on a flat parameter vector that they change in place.
 
-    The engine or loop that drives the rule may set two attributes before `start`:
+    The engine or loop that drives the rule may set three attributes before `start`:
 
     - `state` holds the method's `worker_vectors` and `worker_numbers`. The rule reads and changes them as it likes;
       after `finish` they are what the worker's next round begins with.
     - `destination` names memory in which the report's vectors are wanted. A rule that writes them there saves a copy;
       one that makes new vectors is right, too.
+    - `groups` has factors on the learning rate and weight decays per number in the vector, where the task has parameter
+      groups; only set for a rule that declares that its `step` uses them (`uses_groups = True`).
 
     >>> import orlomo
     >>> params = torch.zeros(2)
@@ -39,11 +42,18 @@ class WorkerRule(ABC):
 
     state: WorkerState
     destination: Mapping[str, Tensor]
+    groups: GroupVectors | None
+    uses_groups: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **more: object) -> None:
+        super().__init_subclass__(**more)
+        if "step" in vars(cls) and "uses_groups" not in vars(cls):  # what is true of the parent's step is not of this
+            cls.uses_groups = False
 
     def __new__(cls, *arguments: object, **more: object) -> Self:
-        """Every rule has both attributes, whether or not its own `__init__` calls this class's."""
+        """Every rule has these attributes, whether or not its own `__init__` calls this class's."""
         rule = super().__new__(cls)
-        rule.state, rule.destination = WorkerState(), {}
+        rule.state, rule.destination, rule.groups = WorkerState(), {}, None
         return rule
 
     @abstractmethod
@@ -67,6 +77,8 @@ def delta(assigned: Tensor, params: Tensor, destination: Tensor | None = None) -
 class PlainSteps(WorkerRule):
     """Local SGD steps: lines 14 to 20 of Algorithm 1."""
 
+    uses_groups = True
+
     def __init__(self, params: Tensor, weight_decay: float = 0.0, clip_norm: float | None = None):
         self.params = params
         self.weight_decay = weight_decay
@@ -79,7 +91,7 @@ class PlainSteps(WorkerRule):
 
     @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
-        regularise(gradient, self.params, self.weight_decay, self.clip_norm)
+        regularise(gradient, self.params, self.weight_decay, self.clip_norm, self.groups)
         self.params.sub_(gradient, alpha=self.assignment.learning_rate)
 
     @torch.no_grad()
@@ -95,6 +107,8 @@ class MomentumSteps(WorkerRule):
     The momentum starts at zero, or at the assignment's where it brings one. As in the paper it contains the learning
     rate (u = beta u + gamma g); torch.optim.SGD's buffer does not, and differs after a drop of the learning rate.
     """
+
+    uses_groups = True
 
     def __init__(self, params: Tensor, beta: float, weight_decay: float = 0.0, clip_norm: float | None = None):
         self.params = params
@@ -116,7 +130,7 @@ class MomentumSteps(WorkerRule):
 
     @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
-        regularise(gradient, self.params, self.weight_decay, self.clip_norm)
+        regularise(gradient, self.params, self.weight_decay, self.clip_norm, self.groups)
         self.momentum.mul_(self.beta).add_(gradient, alpha=self.assignment.learning_rate)
         self.params.sub_(self.momentum)
 
@@ -127,10 +141,21 @@ class MomentumSteps(WorkerRule):
         return Report(a.worker, a.index, moved, self.momentum, samples, loss, a.round)
 
 
-def regularise(gradient: Tensor, params: Tensor, weight_decay: float, clip_norm: float | None) -> None:
-    """Clip the gradient's norm, then add the L2 term, both in place."""
+def regularise(
+    gradient: Tensor,
+    params: Tensor,
+    weight_decay: float,
+    clip_norm: float | None,
+    groups: GroupVectors | None = None,
+) -> None:
+    """Clip the gradient's norm, add the L2 term, and multiply by the groups' factors, all in place.
+
+    The factors belong to the learning rate: gamma_i g = gamma (factor_i g), also in a momentum that contains gamma.
+    """
     if clip_norm is not None:
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((clip_norm / (norm + 1e-6)).clamp(max=1.0))
-    if weight_decay:
+    if groups is not None:
+        gradient.addcmul_(params, groups.decays).mul_(groups.factors)
+    elif weight_decay:
         gradient.add_(params, alpha=weight_decay)

@@ -19,8 +19,9 @@ from orlomo.errors import RunFolderError
 from orlomo.files import lock, short, write_text_atomically, writing_to
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
+from orlomo.records.changes import read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
-from orlomo.records.run import MEASURED, Run, config_sha256, read_measured, resume_command
+from orlomo.records.run import MEASURED, WORKER_DATA, Run, config_sha256, read_measured, resume_command
 from orlomo.records.tables import EVENTS, MetricColumn, Row, TableWriter, metrics_schema
 
 DISK_RETRY_SECONDS = 10.0
@@ -52,6 +53,7 @@ class RunRecorder:
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
+        self._changes = to_json(read_changes(folder))
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
@@ -91,7 +93,8 @@ class RunRecorder:
         with writing_to(self.folder, self._command):
             # The rows must be on the disk before a checkpoint that counts on them.
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
-            full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
+            facts = {"files": files, "config_sha256": config_sha256(self.folder), "changes": self._changes}
+            full = {**values, **facts}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
             best_model.put_in_place(self.folder)
         end = time.monotonic()
@@ -116,8 +119,13 @@ class RunRecorder:
         self._lock.close()
 
 
-def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColumn]) -> None:
-    """Make a new run folder for a run that measures these; one that holds a run already is an error."""
+def create_folder(
+    folder: Path, config: RunConfig, measured: Iterable[MetricColumn], data: list[dict[str, object]] | None = None
+) -> None:
+    """Make a new run folder for a run that measures these; one that holds a run already is an error.
+
+    `data`: one row per worker, where each trains on data of its own.
+    """
     if (folder / "config.toml").exists():
         raise RunFolderError(
             f"{short(folder)} holds a run already: `{resume_command(folder)}`, or choose another --out"
@@ -129,6 +137,8 @@ def create_folder(folder: Path, config: RunConfig, measured: Iterable[MetricColu
         folder.mkdir(parents=True, exist_ok=True)
         description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
         write_text_atomically(folder / MEASURED, description + "\n")
+        if data:
+            write_text_atomically(folder / WORKER_DATA, json.dumps(data, indent=1) + "\n")
         write_text_atomically(folder / "config.toml", text)  # last: with it the folder is a run
 
 
@@ -137,7 +147,7 @@ def _is_empty(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     found = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    if found != [MEASURED]:
+    if not found or not {*found} <= {MEASURED, WORKER_DATA}:
         return not found
     with contextlib.suppress(RunFolderError):  # some other program's file of this name
         return bool(read_measured(folder))

@@ -6,7 +6,7 @@ The page, the figures and the notebook all draw from this.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -18,9 +18,9 @@ from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
 from orlomo.records.run import Run
-from orlomo.records.tables import Columns, MetricColumn, empty, metrics_schema, only, usable
+from orlomo.records.tables import ROUNDS, Columns, MetricColumn, empty, metrics_schema, only, usable
 from orlomo.report.summary import without_nan
-from orlomo.report.timeline import Bars, bars, uses
+from orlomo.report.timeline import Bars, Use, bars, uses
 
 POINTS = 1200
 """As many points as can be told apart on a wide screen."""
@@ -66,6 +66,7 @@ class View:
     events: Columns
     metrics: Columns
     end: float  # until then, a worker that crashed and never came back is drawn as absent
+    worker_data: list[dict[str, Any]] = field(default_factory=list)
 
     @cached_property
     def reports(self) -> Columns:
@@ -89,9 +90,19 @@ class View:
             "workers": self.config.workers,
             "measured": {one.label: one.text(value) for one, value in self.last_values()},
             "facts": _facts(self.config, self.reports, self.metrics),
-            "uses": [without_nan(use._asdict()) for use in uses(self.events, self.bars, self.config.workers)],
+            "uses": [self._use(use) for use in uses(self.events, self.bars, self.config.workers)],
             "config": configuration.write(self.config),
         }
+
+    def _use(self, use: Use) -> dict[str, object]:
+        """How a worker spent its time; where it has data of its own, on what, and how many epochs of it."""
+        row = without_nan(use._asdict())
+        if self.worker_data:
+            own = self.worker_data[use.worker % len(self.worker_data)]
+            rounds = (self.events["worker"] == use.worker) & np.isin(self.events["kind"], ROUNDS)
+            samples = int(self.events["local_steps"][rounds].sum()) * own["batch_size"]
+            row |= {"data": own["data"], "samples": own["samples"], "epochs": samples / own["samples"]}
+        return row
 
     def last_values(self) -> list[tuple[MetricColumn, float]]:
         """The newest evaluation."""
@@ -114,7 +125,13 @@ def view_of(run: Run, name: str, notes: list[str]) -> View:
     end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # on real engines a lost worker never comes back
     if reason := newest_values(run.folder / "checkpoints").get("stopped"):
         notes.append(f"{name} was stopped: {reason}.")
-    view = View(name, run.config, run.state, run.clock, measured, events, metrics, end)
+    notes += [f"{name} was changed {change}." for change in run.changes]
+    data: list[dict[str, Any]] = []
+    try:
+        data = run.worker_data
+    except RunFolderError as error:
+        notes.append(f"{name}: {error}.")
+    view = View(name, run.config, run.state, run.clock, measured, events, metrics, end, data)
     if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
         _note_missing(view, notes)
     return view

@@ -16,7 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import Data, data_size, fetch
-from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number
+from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number, update
+from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 
 CALIBRATION_BATCHES = 16
@@ -24,9 +25,6 @@ CALIBRATION_BATCHES = 16
 
 TRAIN_SAMPLES = 2000
 """Training samples, always the same, on which the training loss is evaluated."""
-
-EVALUATION_BATCH = 250
-"""Divides the sizes of the usual test sets: a compiled model then needs no second version for a smaller last batch."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,16 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
     with isolated():
         load_trained(task, flat, params, seed, buffers)
         # The same samples at every evaluation of a run, or the curve would have noise of its own.
-        chosen = generator(seed, "train subset").permutation(task.size)[:TRAIN_SAMPLES]
-        parts = {TRAIN: (task.train_data, np.sort(chosen))}
+        known = known_data(task, seed)
+        chosen = generator(seed, "train subset").permutation(data_size(known))[:TRAIN_SAMPLES]
+        parts = {TRAIN: (known, np.sort(chosen))}
         parts |= {name: (data, np.arange(data_size(data))) for name, data in task.test_sets.items()}
         # Measured one data set after another, then put into the declared order.
         wanted = measured(task)
         values: dict[str, float] = {}
         for name, (data, indices) in parts.items():
-            values |= _measure(flat, data, indices, [one for one in wanted if one.data == name])
+            values |= _measure(task, flat, seed, data, indices, [one for one in wanted if one.data == name])
+        flat.check_views()
         return Evaluation({one.column: values[one.column] for one in wanted})
 
 
@@ -72,6 +72,7 @@ def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffer
             write_buffers(flat, buffers)
         else:
             _recalibrate(task, flat, seed)
+    flat.check_views()
     flat.module.eval()
 
 
@@ -86,13 +87,17 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
     reset_statistics(flat)
     for layer in layers:
         layer.train()
-    size = data_size(task.train_data)
+    known = known_data(task, seed)
+    size = data_size(known)
     order = generator(seed, "calibration").permutation(size)
-    batches = max(1, min(CALIBRATION_BATCHES, size // task.batch_size))
+    count = min(task.batch_size, task.micro_batch or task.batch_size)  # as large as those of training
+    batches = max(1, min(CALIBRATION_BATCHES, size // count))
     with flat.eager():  # a plain mean over batches does not compile well
         for number in range(batches):
-            chosen = order[number * task.batch_size : (number + 1) * task.batch_size]
-            task.loss(flat.module, fetch(task.train_data, chosen, flat.params.device))
+            chosen = order[number * count : (number + 1) * count]
+            batch = fetch(known, chosen, flat.params.device, task.collate)
+            with task.casting(flat.module):
+                task.loss(flat.module, batch)
     for layer, momentum in momenta.items():
         layer.momentum = momentum
 
@@ -118,7 +123,9 @@ def write_buffers(flat: FlatModule, values: Tensor) -> None:
         buffer.copy_(part.view_as(buffer))
 
 
-def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: list[Measured]) -> dict[str, float]:
+def _measure(
+    task: Task, flat: FlatModule, seed: int, data: Data, indices: NDArray[np.int64], wanted: list[Measured]
+) -> dict[str, float]:
     """Measure these on one data set. Those that only look at the model's outputs share one forward pass."""
     made = [(one, make_measure(one.metric)) for one in wanted]
     grads = {parameter: parameter.requires_grad for parameter in flat.module.parameters()}
@@ -126,15 +133,27 @@ def _measure(flat: FlatModule, data: Data, indices: NDArray[np.int64], wanted: l
     others = [measure for _, measure in made if not isinstance(measure, PlainForward)]  # may do anything with the model
     for measures, wrap in ((sharing, _remembering), (others, lambda forward: forward)):
         with flat.forward_as(wrap):
-            for first in range(0, len(indices) if measures else 0, EVALUATION_BATCH):
-                batch = fetch(data, indices[first : first + EVALUATION_BATCH], flat.params.device)
+            for first in range(0, len(indices) if measures else 0, task.evaluation_batch):
+                chosen = indices[first : first + task.evaluation_batch]
+                # A data set, a loss or a metric may draw random numbers: the same at every evaluation of the run.
+                source = derive(seed, "evaluation", first)
+                seed_global(source)
+                batch = fetch(data, chosen, flat.params.device, task.collate)
                 for measure in measures:
                     if measures is others:
                         flat.module.eval()  # the one before may have changed that
-                    measure.update(flat.module, batch)
+                        seed_global(source)  # or have drawn, and what is measured beside it must change no bit
+                    with task.casting(flat.module):
+                        update(measure, flat.module, batch, len(chosen))
     for parameter, trained in grads.items():
         parameter.requires_grad_(trained)
     return {one.column: number(one.metric.name, measure.compute()) for one, measure in made}
+
+
+def known_data(task: Task, seed: int) -> Data:
+    """The training data that can be indexed: of a stream, its beginning."""
+    data = task.train_data
+    return data.head(seed) if isinstance(data, Stream) else data
 
 
 def _remembering(forward: Forward) -> Forward:

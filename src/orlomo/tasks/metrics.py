@@ -32,6 +32,9 @@ TRAIN = "train"
 TEST = "test"
 """The name of the only test set."""
 
+IGNORED = -100
+"""The label that cross_entropy leaves out."""
+
 DIRECTIONS = ("higher", "lower")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -178,6 +181,13 @@ def make_measure(metric: Metric) -> Measure:
     return cast(Measure, made)
 
 
+def update(measure: Measure, model: nn.Module, batch: Batch, samples: int) -> None:
+    """Give a measure a batch of so many samples, which cannot be read off what a user's function has collated."""
+    if isinstance(measure, _Mean):
+        measure.batch_samples = samples
+    measure.update(model, batch)
+
+
 def number(name: str, value: object) -> float:
     """A metric's value, refused where it is no single number."""
     if isinstance(value, (Tensor, np.ndarray)):
@@ -201,12 +211,12 @@ class _Mean:
     def __init__(self, name: str, fn: Callable[[nn.Module, Batch], Tensor | float]):
         self._name, self._fn = name, fn
         self._total, self._samples = 0.0, 0
+        self.batch_samples = 1  # how many samples were collated to the batch that comes next
 
     def update(self, model: nn.Module, batch: Batch) -> None:
         # Weighted by samples: the last batch may be smaller.
-        count = samples_in(batch)
-        self._total += number(self._name, self._fn(model, batch)) * count
-        self._samples += count
+        self._total += number(self._name, self._fn(model, batch)) * self.batch_samples
+        self._samples += self.batch_samples
 
     def compute(self) -> float:
         return self._total / self._samples
@@ -220,16 +230,16 @@ class _Accuracy(PlainForward):
     """Right answers are counted, not averaged: a sum of whole numbers is exact."""
 
     def __init__(self) -> None:
-        self._right, self._samples = 0.0, 0
+        self._right, self._labels = 0.0, 0
 
     def update(self, model: nn.Module, batch: Batch) -> None:
-        right = count_correct(model, batch)
+        right, labels = count_correct(model, batch)
         # NaN stays NaN in the sum: one batch that is no classification makes the whole value NaN.
-        self._right += math.nan if right is None else int(right)
-        self._samples += samples_in(batch)
+        self._right += right
+        self._labels += labels
 
     def compute(self) -> float:
-        return self._right / self._samples
+        return self._right / self._labels if self._labels else math.nan
 
 
 accuracy = Metric("accuracy", _Accuracy, scale=100.0)
@@ -265,34 +275,28 @@ def _takes_predictions(given: object) -> TypeGuard[Predictions]:
     return list(inspect.signature(given.update).parameters)[:2] == ["preds", "target"]  # type: ignore[attr-defined]
 
 
-def count_correct(model: nn.Module, batch: Batch) -> Tensor | None:
-    """How many samples of a batch (inputs, labels) the model's largest output names rightly.
+def count_correct(model: nn.Module, batch: Batch) -> tuple[float, int]:
+    """How many labels of a batch (inputs, labels) the model's largest score names rightly, and how many there are.
 
-    None where the batch is not that of a classification: two tensors, the second of whole numbers, one per sample.
+    As in `cross_entropy`, scores are [B, C] for labels [B] or [B, C, ...] for labels [B, ...], and the label -100 is
+    left out. NaN where the shapes are not those, or fit the order [B, ..., C] as well, and where labels are no classes:
+    one score per sample, for example, may be a logit or a regression, and is not guessed.
     """
     if not (isinstance(batch, (tuple, list)) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
-        return None
+        return math.nan, 0
     inputs, labels = batch
-    if labels.dim() != 1 or labels.is_floating_point():
-        return None
-    outputs = model(inputs)
-    if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(labels):
-        return None
-    right: Tensor = outputs.argmax(dim=1) == labels
-    return right.sum()
-
-
-def samples_in(batch: Batch) -> int:
-    """How many samples were collated to this batch: the length of the first thing in it that is no container.
-
-    >>> samples_in({"words": ("a", "b", "c"), "label": np.zeros(3)})
-    3
-    """
-    if isinstance(batch, dict):
-        return samples_in(next(iter(batch.values())))
-    if isinstance(batch, (tuple, list)) and isinstance(batch[0], (Tensor, tuple, list, dict)):
-        return samples_in(batch[0])
-    return len(batch)
+    if labels.dim() == 0 or labels.is_floating_point() or labels.is_complex():
+        return math.nan, 0
+    scores = model(inputs)
+    if not isinstance(scores, Tensor) or scores.is_complex() or scores.dim() != labels.dim() + 1:
+        return math.nan, 0
+    classes, last = (scores.shape[0], *scores.shape[2:]), scores.shape[:-1]
+    if classes != labels.shape or (labels.dim() > 1 and last == labels.shape) or scores.shape[1] < 2:
+        return math.nan, 0
+    counted = labels != IGNORED
+    if not bool(((labels >= 0) & (labels < scores.shape[1]) | ~counted).all()):
+        return math.nan, 0
+    return int(((scores.argmax(dim=1) == labels) & counted).sum()), int(counted.sum())
 
 
 def _kind(value: object) -> str:

@@ -47,6 +47,7 @@ def task_of(config: RunConfig, given: Task | None = None) -> Task:
     from orlomo.tasks.task import subset
 
     made = task(config.task) if given is None else given_task(given)[0] or task(str(given))
+    made = dataclasses.replace(made, workers=config.workers)
     if config.batch_size is not None:
         made = dataclasses.replace(made, batch_size=config.batch_size)
     made = subset(made, config.samples, config.held_out)

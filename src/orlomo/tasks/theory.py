@@ -68,5 +68,6 @@ def _task(name: str, function: Callable[[Tensor], Tensor], smoothness: float, mi
         loss=loss,
         train_data=noise,
         batch_size=1,
+        evaluation_batch_size=250,
         facts={"L": smoothness, "sigma": variance**0.5, "minimum": minimum, "initial": float(function(start))},
     )
