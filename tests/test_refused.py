@@ -17,7 +17,7 @@ import orlomo
 import own_data as own
 from orlomo import Group
 from small import OWN_METHOD
-from user import INPUTS, LABELS, Late, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
+from user import INPUTS, LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
 
 Tried = Callable[[Path], object]
 
@@ -73,6 +73,10 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
     "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
     "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "a change in place with several dtypes": (
+        lambda out: train(task(model=lambda: Mixed(in_place=True)), out),
+        "changes its parameter body.weight in place",
+    ),
     "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
     "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
     "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),

@@ -114,6 +114,19 @@ def in_place() -> nn.Module:
     return InPlace(4, 2)
 
 
+class Mixed(nn.Module):
+    """Of two dtypes; where asked for, it changes a weight in place."""
+
+    def __init__(self, in_place: bool = False):
+        super().__init__()
+        self.body, self.head, self.in_place = nn.Linear(4, 8).bfloat16(), nn.Linear(8, 2), in_place
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.in_place:
+            self.body.weight.data.mul_(0.5)
+        return self.head(self.body(inputs.bfloat16()).float())
+
+
 class Function(nn.Module):
     """A fixed function of the inputs as a model."""
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orlomo.methods.server import Server
     from orlomo.methods.state import ServerState
     from orlomo.methods.worker import WorkerRule
+    from orlomo.records.changes import Change
     from orlomo.records.run import Run
     from orlomo.resuming import load, replay, resume
     from orlomo.tasks.metrics import Metric, accuracy
@@ -62,6 +63,7 @@ _MODULES = {
     "methods.server": ("Server",),
     "methods.state": ("ServerState",),
     "methods.worker": ("WorkerRule",),
+    "records.changes": ("Change",),
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
     "tasks.registry": ("task",),
@@ -78,6 +80,7 @@ __all__ = [
     "MSGD",
     "Assignment",
     "Callback",
+    "Change",
     "Cluster",
     "Diverged",
     "EarlyStopping",

@@ -63,6 +63,9 @@ class FlatModule:
     `gradients`. Frozen parameters (`requires_grad=False`) and buffers stay where they are. Memory order within a
     parameter is kept, so a module in `channels_last` stays in `channels_last`.
 
+    Where parameters are of several dtypes, the vector is of float32, or float64 if one of them is. Those of another
+    dtype are copies of it: call `load()` after `params` has changed and before the module is used.
+
     >>> flat = FlatModule(nn.Linear(2, 1))
     >>> flat.params.zero_().shape, flat.module.weight
     (torch.Size([3]), Parameter containing:
@@ -74,26 +77,33 @@ class FlatModule:
         trainable = [p for _, p in named]
         if not trainable:
             raise ConfigError("the model has no trainable parameters (requires_grad=True): nothing to train")
-        kinds = {(p.dtype, p.device) for p in trainable}
-        if len(kinds) > 1:
-            raise ConfigError(f"the model's parameters must share one dtype and device, not {sorted(map(str, kinds))}")
+        devices, kinds = {p.device for p in trainable}, {p.dtype for p in trainable}
+        if len(devices) > 1:
+            raise ConfigError(f"the model's parameters must be on one device, not on {sorted(map(str, devices))}")
+        wide = torch.float64 if torch.float64 in kinds else torch.float32
         self.module = module
         self._eager_forward: Forward = module.forward
         total = sum(p.numel() for p in trainable)
         first = trainable[0]
-        self.params = torch.empty(total, dtype=first.dtype, device=first.device)
+        self.params = torch.empty(total, dtype=first.dtype if len(kinds) == 1 else wide, device=first.device)
         self.gradients = torch.zeros_like(self.params)
         self._trainable = trainable
         self.layout: dict[str, slice] = {}  # where each parameter is in the vector
         self._gradient_views: list[Tensor] = []
+        self._copies: list[Tensor] = []  # parameters of another dtype than the vector
+        self._sources: list[Tensor] = []  # where they are in it
         offset = 0
         with torch.no_grad():
             for name, parameter in named:
                 window = self.layout[name] = slice(offset, offset + parameter.numel())
                 value = _view_like(self.params[window], parameter)
                 value.copy_(parameter)
-                # The Parameter objects stay, so that tied weights and hooks of the module still hold.
-                parameter.data = value
+                if parameter.dtype == self.params.dtype:
+                    # The Parameter objects stay, so that tied weights and hooks of the module still hold.
+                    parameter.data = value
+                else:
+                    self._copies.append(parameter.data)
+                    self._sources.append(value)
                 parameter.grad = None
                 self._gradient_views.append(_view_like(self.gradients[window], parameter))
                 offset = window.stop
@@ -104,6 +114,23 @@ class FlatModule:
             for owner in module.modules()
             for name, buffer in owner.named_buffers(recurse=False)
         ]
+
+    @torch.no_grad()
+    def load(self) -> None:
+        """Bring parameters of another dtype up to date with the vector; the others are views of it."""
+        if self._copies:
+            torch._foreach_copy_(self._copies, self._sources)
+
+    def check_copies(self) -> None:
+        """Between `load` and the next change of the vector: an error where the model has changed a copy in place."""
+        for copy, source in zip(self._copies, self._sources, strict=True):
+            # Not torch.equal: a run that has diverged has NaN in both.
+            if not torch.allclose(copy, source.to(copy.dtype), rtol=0, atol=0, equal_nan=True):
+                [name] = (n for n, (p, _) in self._bound.items() if p.data_ptr() == copy.data_ptr())
+                raise ConfigError(
+                    f"the model changes its parameter {name} in place, which is lost where parameters are of several "
+                    "dtypes: use torch.nn.utils.parametrizations, or one dtype"
+                )
 
     def compile(self) -> None:
         """Compile the module's forward pass (and with it the backward pass) when it is first used.

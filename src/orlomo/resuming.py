@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
+from orlomo.config import RunConfig
 from orlomo.engines import compiling
 from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
+from orlomo.engines.session import planned_samples
 from orlomo.engines.simulated import replay as replaying
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import ConfigError, require
-from orlomo.files import lock
+from orlomo.files import lock, writing_to
+from orlomo.methods import rates
 from orlomo.methods.method import Method
+from orlomo.records.changes import Change, changed, stages, write_changes
 from orlomo.records.run import Run
 from orlomo.report.export import summary_writer, writes_in
 from orlomo.tasks.metrics import measured
@@ -30,6 +36,8 @@ def resume(
     *,
     task: Task | None = None,
     method: Method | None = None,
+    epochs: float | None = None,
+    learning_rate: float | None = None,
     workers: int | None = None,
     jobs: int | None = None,
     ray: RayOptions | None = None,
@@ -40,7 +48,10 @@ def resume(
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
     Args:
-        task, method: where the run has one that only Python has.
+        task, method: where the run has one that only Python has; the method is the one with which the run began.
+        epochs: train until so many, all in all. A run that is finished, or was stopped, is then continued.
+        learning_rate: in place of the one before, from here on; the schedule's factors still apply. Both are recorded
+            as `run.changes`, and every later resume or replay follows them.
         workers: continue with so many, which only engines on real time can.
 
     >>> import orlomo
@@ -49,10 +60,11 @@ def resume(
     True
     """
     listening = Callbacks(callbacks, warn)
+    epochs, learning_rate = _number("epochs", epochs), _number("learning_rate", learning_rate)
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
-    if run.finished:
+    if run.finished and not _goes_on(run, epochs, learning_rate):
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
@@ -65,8 +77,8 @@ def resume(
         # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
         lock(run.folder).close()
         _say_what_is_lost(run, warn)
-    config = run.runnable_config(method)
-    for what in run.changed_code(config):
+    began = run.runnable_config(method)
+    for what in run.changed_code(began):
         warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
     _say_what_is_measured(run, made, warn)
@@ -74,7 +86,9 @@ def resume(
         warn(
             "the stream of training data cannot be opened at a position: each worker reads it from its beginning again"
         )
-    return execute(run, config, made, jobs, ray, tensorboard, listening, workers)
+    run = _with_change(run, stages(began, run.changes)[-1].config, made, epochs, learning_rate)
+    _say_where_the_rate_is_zero(stages(began, run.changes)[-1].config, warn)
+    return execute(run, began, made, jobs, ray, tensorboard, listening, workers)
 
 
 def replay(
@@ -99,15 +113,16 @@ def replay(
     listening = Callbacks(callbacks, warn)
     run = Run(folder, warn)
     config = run.runnable_config(method)
-    changed = run.changed_code(config)
-    for what in changed:
+    other_code = run.changed_code(config)
+    for what in other_code:
         warn(
             f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
         )
     made = _task_of(run, task, warn)
     with on_threads(1):
-        result = replaying.replay(run, config, made, jobs=job_count(jobs), callbacks=listening)
-    return dataclasses.replace(result, changed_code=tuple(changed))
+        every = stages(config, run.changes)
+        result = replaying.replay(run, every, made, jobs=job_count(jobs), callbacks=listening)
+    return dataclasses.replace(result, changed_code=tuple(other_code))
 
 
 def load(folder: Path | str) -> Run:
@@ -120,6 +135,60 @@ def load(folder: Path | str) -> Run:
     True
     """
     return Run(folder)
+
+
+def _number(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    good = not isinstance(value, bool) and hasattr(value, "__float__")
+    require(good, f"{name} must be a number, not {value!r}")
+    return float(value)  # type: ignore[arg-type]  # numbers of numpy and torch, too
+
+
+def _goes_on(run: Run, epochs: float | None, learning_rate: float | None) -> bool:
+    """Whether a finished run is to be continued: with more epochs, or if it was stopped, with epochs given at all."""
+    done = run.config.epochs
+    if epochs is not None and run.stopped is None:
+        require(epochs >= done, f"{run.folder} is finished with {done:g} epochs: give more than that, not {epochs:g}")
+    if epochs is not None and (run.stopped is not None or epochs > done):
+        return True
+    same = learning_rate is None or learning_rate == run.config.method.learning_rate
+    require(same, f"{run.folder} is finished: another learning rate needs more epochs, as in epochs={2 * done:g}")
+    return False
+
+
+def _with_change(run: Run, config: RunConfig, task: Task, epochs: float | None, learning_rate: float | None) -> Run:
+    """The run with what is to be another from its checkpoint on written down; what is as it was is no change."""
+    saved = run.resumable
+    position = 0 if saved is None else saved.position
+    samples = 0 if saved is None else saved.values["ledger"]["samples"]
+    done = samples / task.size
+    known = list(run.changes)
+    if run.config.clock == "real":  # the events behind a lost checkpoint are gone, and with them where a change was
+        known = [dataclasses.replace(one, events=min(one.events, position)) for one in known]
+    epochs = None if epochs == config.epochs and run.stopped is None else epochs
+    learning_rate = None if learning_rate == config.method.learning_rate else learning_rate
+    if epochs is not None or learning_rate is not None:
+        now = changed(config, epochs, learning_rate)
+        ended = saved is not None and saved.values["finished"]
+        enough = planned_samples(now, task) > samples - (not ended)
+        require(enough, f"{run.folder} has done {done:.4g} epochs: give more than that, not {now.epochs:g}")
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        known.append(Change(events=position, epoch=done, time=time, epochs=epochs, learning_rate=learning_rate))
+    if known == list(run.changes):
+        return run
+    with closing(lock(run.folder)), writing_to(run.folder):
+        write_changes(run.folder, known)
+    return Run(run.folder)
+
+
+def _say_where_the_rate_is_zero(config: RunConfig, warn: Warn) -> None:
+    end = rates.last_epoch(config.method.schedule)
+    if end is not None and end < config.epochs:
+        warn(
+            f"the learning rate is 0 from epoch {end:g} on, by the schedule {config.method.schedule!r}: "
+            f"the epochs up to {config.epochs:g} will change nothing"
+        )
 
 
 def _say_what_is_lost(run: Run, warn: Warn) -> None:
@@ -138,9 +207,9 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
 def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
     """A run's table has the columns with which it began, whatever the task declares now."""
     before, now = {one.column for one in run.measured}, {one.column for one in measured(task)}
-    for changed, text in ((now - before, "is new and not recorded"), (before - now, "is no longer measured")):
-        if changed:
-            warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(changed))} {text}")
+    for names, text in ((now - before, "is new and not recorded"), (before - now, "is no longer measured")):
+        if names:
+            warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(names))} {text}")
 
 
 def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:

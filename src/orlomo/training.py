@@ -147,13 +147,15 @@ def execute(
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    """Run it, from its checkpoint if it has one, to its end."""
-    saved, kind = run.checkpoint, engine_class(config.engine)
+    """Run it, from its checkpoint if it has one, to its end; `config` is the one with which it began."""
+    saved, kind = run.resumable, engine_class(config.engine)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)
         try:
-            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, job_count(jobs), ray)
+            more = (workers, job_count(jobs), ray, run.changes)
+            setup = Setup(config, task, recorder, run.folder, callbacks, saved, *more)
+            config = setup.config
             engine = kind(setup)
             kept = None if saved is None else Run(run.folder)
             # A checkpoint is as large as the server's state, so it is not kept in memory twice during the run.

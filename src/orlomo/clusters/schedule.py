@@ -8,12 +8,14 @@ from __future__ import annotations
 import gc
 import hashlib
 import heapq
+import json
 import math
 import struct
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +89,14 @@ class Schedule:
         return total.hexdigest()
 
 
+class Continued(NamedTuple):
+    """From an event on the run has another method (of the same class) and another end."""
+
+    events: int
+    method: Method
+    samples: int
+
+
 def make_schedule(
     method: Method,
     cluster: Cluster,
@@ -98,17 +108,29 @@ def make_schedule(
     epoch_samples: int = 1,
     seed: int = 0,
     parameter_bytes: int = 0,
+    changes: Sequence[Continued] = (),
 ) -> Schedule:
     """Run the cluster's clock and the method's ledger until that many reports and samples are in.
 
     It ends where no barrier is half full. `parameter_bytes`: of one vector of the model's size, where links cost time.
+    With `changes` the schedule is the same up to each of them, however far the run was to go before.
     """
     vectors = len(method.sent_vectors()) + len(method.report_vectors)
     ledger, weight = method.ledger(workers, epoch_samples), method.weight
     clock = _Clock(cluster, workers, method, seed, vectors * parameter_bytes)
+    waiting, leaver = deque(changes), -1
     with _without_collector():
-        clock.send(ledger.start(workers).assigned)
-        while clock.reports < reports or ledger.samples < samples or not ledger.settled:
+        assigned = ledger.start(workers).assigned
+        clock.send(assigned)
+        while clock.reports < reports or ledger.samples < samples or not ledger.settled or waiting or leaver >= 0:
+            if waiting and clock.events == waiting[0].events:
+                _, method, samples = waiting.popleft()
+                ledger, weight = _continued(ledger, method, workers, epoch_samples), method.weight
+                continue
+            if leaver >= 0:
+                clock.send(_leave_after_report(ledger, clock, leaver, assigned))
+                leaver = -1
+                continue
             if not clock.queue:
                 raise ConfigError(
                     f"every worker is gone at time {clock.now:g}, after {clock.reports} reports: "
@@ -127,9 +149,17 @@ def make_schedule(
                 assert fold is not None
                 clock.record(report_row(fold, weight(fold), learning_rate, start, time, compute))
                 if worker in clock.leaving:
-                    assigned = _leave_after_report(ledger, clock, worker, assigned)
+                    leaver = worker
+                    continue
             clock.send(assigned)
         return clock.schedule()
+
+
+def _continued(ledger: Ledger, method: Method, workers: int, epoch_samples: int) -> Ledger:
+    """The ledger of another method in the state of this one, by way of JSON, as when a run is resumed."""
+    made = method.ledger(workers, epoch_samples)
+    made.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
+    return made
 
 
 @contextmanager
@@ -181,6 +211,11 @@ class _Clock:
 
     def record(self, values: tuple[float, ...]) -> None:
         self._rows += ROW.pack(*values)
+
+    @property
+    def events(self) -> int:
+        """Recorded so far."""
+        return len(self._rows) // ROW.size
 
     def record_membership(self, kind: int, iteration: int, worker: int) -> None:
         nan = float("nan")

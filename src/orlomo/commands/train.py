@@ -50,6 +50,8 @@ def add(commands: Commands) -> None:
     compare.set_defaults(call=_compare)
     resume = commands.add_parser("resume", help="continue a run from its newest checkpoint", allow_abbrev=False)
     resume.add_argument("folder", type=Path)
+    resume.add_argument("--epochs", type=float, help="train until so many, all in all; continues a finished run, too")
+    resume.add_argument("--learning-rate", type=float, help="from here on; recorded, and `replay` follows it")
     resume.add_argument("--workers", type=int, help="continue with so many (not in the simulator)")
     add_ray(resume)
     resume.set_defaults(call=_resume)
@@ -201,12 +203,13 @@ def _resume(options: argparse.Namespace) -> int:
 
     # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
-    if found.finished and found.stopped is None:
+    changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}
+    if found.finished and found.stopped is None and not any(changes.values()):
         print(f"{options.folder} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
         more["tensorboard"] = options.tensorboard
-        run = resume(options.folder, callbacks=[progress], warn=warn, **more)
+        run = resume(options.folder, callbacks=[progress], warn=warn, **changes, **more)
     return _print_run(run, options.json)
 
 
@@ -232,9 +235,12 @@ def _print_run(run: Run, as_json: bool) -> int:
 
     summary = summarise(run)
     if as_json:
-        print(json.dumps({**summary.to_json(), "stopped": run.stopped}))
+        changes = [dataclasses.asdict(change) for change in run.changes]
+        print(json.dumps({**summary.to_json(), "stopped": run.stopped, "changes": changes}))
         return 0
     print(summary.line())
+    for change in run.changes:
+        print(f"changed {change}")
     if run.stopped is not None:
         print(f"stopped: {run.stopped}")
     print(summary.folder)

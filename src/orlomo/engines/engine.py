@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +18,7 @@ from orlomo.engines.registry import Clock, Facts
 from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, require
+from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
 
@@ -26,12 +27,13 @@ from orlomo.tasks.task import Task
 class Setup:
     """What an engine is made from.
 
+    `began`: the config with which the run began; `changes`: those made since.
     `resumed`: the checkpoint from which the run continues. `workers`: the number to continue with, None: as before.
     `jobs` and `ray` do not decide the result, so they are no part of the config; an engine that has no use for them
     leaves them alone.
     """
 
-    config: RunConfig
+    began: RunConfig
     task: Task
     recorder: Recorder
     folder: Path
@@ -40,6 +42,12 @@ class Setup:
     workers: int | None = None
     jobs: int = 1
     ray: RayOptions | None = None
+    changes: Sequence[Change] = ()
+
+    @property
+    def config(self) -> RunConfig:
+        """The newest config."""
+        return stages(self.began, self.changes)[-1].config
 
 
 class Engine(ABC):

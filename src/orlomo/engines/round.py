@@ -113,6 +113,7 @@ class RoundRunner:
         # Seeded per step, not per round: step 3 draws the same numbers whatever steps 0 to 2 have drawn.
         with isolated():
             for step, chosen in enumerate(batches):
+                flat.load()
                 flat.clear_gradients()
                 most = task.micro_batch or len(chosen)
                 for first in range(0, len(chosen), most):
@@ -127,6 +128,8 @@ class RoundRunner:
                         loss = loss * (len(part) / len(chosen))  # the loss is a mean: its share in that of the batch
                     flat.add_gradients(loss)
                     total += loss.detach()
+                if step == 0:
+                    flat.check_copies()
                 self.rule.step(flat.gathered_gradients())
                 samples += len(chosen)
         return samples, float(total) / assignment.local_steps

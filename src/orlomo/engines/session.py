@@ -7,6 +7,7 @@ in order.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from collections import deque
@@ -88,6 +89,14 @@ class Session:
     def elapsed(self) -> float:
         """Real seconds, those of the earlier processes of this run included."""
         return self._earlier_seconds + time.monotonic() - self._started
+
+    def change(self, config: RunConfig) -> None:
+        """Go on with another config, whose method's server takes over the state of this one as after a resume."""
+        old, self.config = self.server, config
+        state = old.state_dict()
+        state["ledger"] = json.loads(json.dumps(state["ledger"]))
+        self.server = config.method.server(old.params, config.workers, self.task.size, old.state.layout)
+        self.server.load_state_dict(state)
 
     def restart_clock(self) -> None:
         """This process begins now: what it took to start workers is not the run's time."""

@@ -75,6 +75,16 @@ def _shape(spec: str) -> Callable[[float], float]:
     raise unknown_name("schedule", spec, SCHEDULES)
 
 
+def last_epoch(spec: str) -> float | None:
+    """The epoch from which on the factor is 0; None where there is none.
+
+    >>> last_epoch("cosine:160"), last_epoch("step:80,120")
+    (160.0, None)
+    """
+    name, _, text = spec.partition(":")
+    return number(text, "the cosine's last epoch") if name == "cosine" else None
+
+
 def check_momentum(momentum: float) -> None:
     """Raise a `ConfigError` unless this is a momentum coefficient."""
     require(0 <= momentum < 1, f"momentum must be at least 0 and below 1, not {momentum}")

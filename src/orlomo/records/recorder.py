@@ -19,6 +19,7 @@ from orlomo.errors import RunFolderError
 from orlomo.files import lock, write_text_atomically, writing_to
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
+from orlomo.records.changes import read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.run import MEASURED, WORKER_DATA, Run, config_sha256, read_measured, resume_command
 from orlomo.records.tables import EVENTS, MetricColumn, Row, TableWriter, metrics_schema
@@ -52,6 +53,7 @@ class RunRecorder:
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
+        self._changes = to_json(read_changes(folder))
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
         self._next_flush = 0.0
@@ -91,7 +93,8 @@ class RunRecorder:
         with writing_to(self.folder, self._command):
             # The rows must be on the disk before a checkpoint that counts on them.
             files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
-            full = {**values, "files": files, "config_sha256": config_sha256(self.folder)}
+            facts = {"files": files, "config_sha256": config_sha256(self.folder), "changes": self._changes}
+            full = {**values, **facts}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
             best_model.put_in_place(self.folder)
         end = time.monotonic()

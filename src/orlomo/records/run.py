@@ -1,6 +1,7 @@
 """A run folder: what a run writes, and how to read it back. Every file in it is readable without this package.
 
-config.toml            the resolved configuration
+config.toml            the resolved configuration, with which the run began
+changes.json           settings that were changed when it was continued, where any were
 events.csv             one row per event: which worker reported when, its delay and weight (see clusters/schedule.py)
 metrics.csv            one row per evaluation
 metrics.json           what its metrics are: label, which direction is better, how to show them
@@ -12,6 +13,7 @@ model.safetensors      the trained model's state dict, at the end
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shlex
@@ -31,7 +33,8 @@ from orlomo.methods.registry import CUSTOM
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.best import Best
-from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.changes import Change, changed_table, read_changes, to_json
+from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import (
     EVENTS,
     Columns,
@@ -74,12 +77,14 @@ class Run:
                 f"this is {configuration.FORMAT}): use that version"
             )
         self._table = table
+        self.changes: tuple[Change, ...] = read_changes(self.folder)
         # Without the method's code: a run can be read, and shown, where its file is missing.
-        self.config: RunConfig = configuration.from_table(table, str(self.folder / "config.toml"), code=False)
+        now = changed_table(table, self.changes)
+        self.config: RunConfig = configuration.from_table(now, str(self.folder / "config.toml"), code=False)
         self._warn = warn
 
     def runnable_config(self, method: Method | None = None) -> RunConfig:
-        """The config with the method's code loaded; one that only Python has must be given."""
+        """The config with which it began, with the method's code loaded; one that only Python has must be given."""
         name = self._table["method"].get("name") if isinstance(self._table["method"], dict) else None
         if name == CUSTOM and method is None:
             raise ConfigError(
@@ -100,7 +105,22 @@ class Run:
         found = checkpoints.load_newest(self.folder / "checkpoints", self._warn, self._check_tables)
         if found is not None and found.values["config_sha256"] != config_sha256(self.folder):
             raise RunFolderError(f"{self.folder}/config.toml was changed after the run began: restore it")
+        if found is not None and (known := _changes_in(found.values)) != to_json(self.changes)[: len(known)]:
+            raise RunFolderError(f"{self.folder}/changes.json was changed by hand: restore it")
         return found
+
+    @property
+    def resumable(self) -> Checkpoint | None:
+        """The checkpoint that a resume continues from; None: the run begins (again)."""
+        saved = self.checkpoint
+        if saved is None or (saved.position == 0 and self._new_changes):  # nothing has happened: they count from w_0
+            return None
+        return dataclasses.replace(saved, values={**saved.values, "stopped": self.stopped})
+
+    @property
+    def _new_changes(self) -> tuple[Change, ...]:
+        """Those made since the newest checkpoint."""
+        return () if self.checkpoint is None else self.changes[len(_changes_in(self.checkpoint.values)) :]
 
     def _check_tables(self, found: Checkpoint) -> None:
         for name, size in found.values["files"].items():
@@ -112,13 +132,19 @@ class Run:
     def finished(self) -> bool:
         """Whether the run has come to its end and all its files are there."""
         # The checkpoint says so last (see training._finish), but a user may have removed the model since.
-        done = self.checkpoint is not None and bool(self.checkpoint.values["finished"])
-        return done and (self.folder / "model.safetensors").is_file()
+        return self.checkpoint is not None and self._is_done(self.checkpoint.values)
+
+    def _is_done(self, values: Values) -> bool:
+        # A change after the end means that the run goes on.
+        at_end = values.get("finished") and len(_changes_in(values)) == len(self.changes)
+        return bool(at_end) and (self.folder / "model.safetensors").is_file()
 
     @property
     def stopped(self) -> str | None:
         """Why a callback stopped the run before its planned end; None where none did. Such a run is finished."""
-        reason: str | None = self.checkpoint.values.get("stopped") if self.checkpoint is not None else None
+        if self.checkpoint is None or any(change.epochs is not None for change in self._new_changes):
+            return None  # with other epochs it goes on
+        reason: str | None = self.checkpoint.values.get("stopped")
         return reason
 
     def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
@@ -149,10 +175,7 @@ class Run:
         """`running`, `finished` or `stopped`, by a look at the folder: nothing large is read or verified."""
         if is_being_written(self.folder):
             return "running"
-        done = (
-            checkpoints.newest_values(self.folder / "checkpoints").get("finished")
-            and (self.folder / "model.safetensors").is_file()
-        )
+        done = self._is_done(checkpoints.newest_values(self.folder / "checkpoints"))
         return "finished" if done else "stopped"
 
     def is_cut_off(self, table: str) -> bool:
@@ -251,6 +274,12 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
         raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, TypeError):
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
+
+
+def _changes_in(values: Values) -> list[object]:
+    """The changes that were in effect at a checkpoint."""
+    found: list[object] = values.get("changes", [])  # older runs have none
+    return found
 
 
 def resume_command(folder: Path) -> str:

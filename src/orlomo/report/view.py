@@ -125,6 +125,7 @@ def view_of(run: Run, name: str, notes: list[str]) -> View:
     end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # on real engines a lost worker never comes back
     if reason := newest_values(run.folder / "checkpoints").get("stopped"):
         notes.append(f"{name} was stopped: {reason}.")
+    notes += [f"{name} was changed {change}." for change in run.changes]
     data: list[dict[str, Any]] = []
     try:
         data = run.worker_data

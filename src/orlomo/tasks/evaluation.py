@@ -63,6 +63,7 @@ def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffer
     `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
     """
     flat.params.copy_(params)
+    flat.load()
     # Buffers of an earlier evaluation must not leak into this one.
     flat.reset_buffers()
     with isolated():

@@ -15,9 +15,10 @@ class Begin(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """A run continues from a checkpoint: none of its workers is running."""
+    """A run continues from a checkpoint: none of its workers is running. `ended`: what they worked on is not there."""
 
     busy: frozenset[int]
+    ended: bool = False
 
 
 class Ready(NamedTuple):

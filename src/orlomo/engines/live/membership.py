@@ -89,8 +89,8 @@ class Membership:
         match event:
             case events.Begin(workers):
                 return [self._start(self._new_rank(takes_part=True)) for _ in range(workers)]
-            case events.Resume(busy):
-                return self._resume(busy, now)
+            case events.Resume(busy, ended):
+                return self._resume(busy, now, ended)
             case events.Tick():
                 return [self._start(rank) for rank in self.ranks if rank.worker is None and (rank.due or 0.0) <= now]
             case events.Add():
@@ -211,7 +211,7 @@ class Membership:
                 actions.append(Leave(rank.worker, "leave"))
         return actions
 
-    def _resume(self, busy: frozenset[int], now: float) -> list[Action]:
+    def _resume(self, busy: frozenset[int], now: float, ended: bool) -> list[Action]:
         """Every worker is started again under its id; what it held is sent to it once more.
 
         What was wrong may have been mended since: losses and refusals are counted from zero.
@@ -220,18 +220,20 @@ class Membership:
             rank.refusals, rank.losses, rank.cause = 0, 0, None
             rank.due = now if rank.worker is None else None
         if self.keeps_worker_state:
-            return self._replace_all(busy)
+            return self._replace_all(busy, "crash")
+        if ended:
+            return self._replace_all(busy, "leave")
         return [Start(rank.worker, rank.number) for rank in self.ranks if rank.worker is not None]
 
-    def _replace_all(self, busy: frozenset[int]) -> list[Action]:
-        """The state that the workers kept is gone, but a replay would have it: so the record must show new workers."""
+    def _replace_all(self, busy: frozenset[int], kind: str) -> list[Action]:
+        """What the workers had is gone, but a replay would have it: so the record must show new workers."""
         actions: list[Action] = []
         for rank in _idle_first(self.ranks, busy):
             if rank.worker is None:
                 continue
             if rank.takes_part:
-                self.lost += 1
-                actions.append(Leave(rank.worker, "crash"))
+                self.lost += kind == "crash"
+                actions.append(Leave(rank.worker, kind))
             if rank.is_leaving:
                 self.ranks.remove(rank)
             else:

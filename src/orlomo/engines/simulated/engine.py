@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
-from orlomo.clusters.schedule import Schedule, make_schedule
+from orlomo.clusters.schedule import Continued, Schedule, make_schedule
 from orlomo.config import RunConfig
 from orlomo.engines.engine import Engine, Setup
 from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import planned_samples
 from orlomo.engines.signals import Signals
-from orlomo.engines.simulated.execute import Execution
+from orlomo.engines.simulated.execute import Execution, check_schedule
 from orlomo.engines.simulated.pool import on_threads
+from orlomo.records.changes import Stage, stages
 from orlomo.tasks.task import Task
 
 
@@ -21,17 +24,26 @@ class Simulated(Engine):
     facts = ENGINES["simulated"]
 
     def __init__(self, setup: Setup):
-        config, task = setup.config, setup.task
+        (_, config), *later = stages(setup.began, setup.changes)
+        task, saved = setup.task, setup.resumed
         with on_threads(1):  # the schedule goes into the checkpoint's checksum: the same on any number of cores
-            schedule = plan(config, task, task.initial_params(config.seed))
+            params = task.initial_params(config.seed)
+            schedule = plan(config, task, params, later)
+            if saved is not None:
+                # The checkpoint may have been written before the newest changes were made.
+                known = len(saved.values.get("changes", []))
+                (_, first), *others = stages(setup.began, setup.changes[:known])
+                before = schedule if known == len(setup.changes) else plan(first, task, params, others)
+                check_schedule(before, saved)
         self._execution = Execution(
             config,
             task,
             schedule,
             setup.recorder,
+            later=later,
             jobs=setup.jobs,
             callbacks=setup.callbacks,
-            resumed=setup.resumed,
+            resumed=saved,
         )
         self.session = self._execution.session
 
@@ -44,8 +56,9 @@ class Simulated(Engine):
         self._execution.save()
 
 
-def plan(config: RunConfig, task: Task, params: Tensor) -> Schedule:
-    """The schedule of this run: a function of the config, the task's size and the model's size."""
+def plan(config: RunConfig, task: Task, params: Tensor, later: Sequence[Stage] = ()) -> Schedule:
+    """The schedule of this run: a function of the config, its later stages, the task's size and the model's size."""
+    changes = [Continued(at, changed.method, planned_samples(changed, task)) for at, changed in later]
     return make_schedule(
         config.method,
         config.cluster,
@@ -55,4 +68,5 @@ def plan(config: RunConfig, task: Task, params: Tensor) -> Schedule:
         epoch_samples=task.size,
         seed=config.seed,
         parameter_bytes=params.nbytes,
+        changes=changes,
     )

@@ -6,6 +6,8 @@ The simulated engine makes its schedule first, `replay` reads one from events.cs
 from __future__ import annotations
 
 import functools
+from collections import deque
+from collections.abc import Sequence
 
 from orlomo.clusters.schedule import DEPARTURES, DROP, REPORT, Schedule
 from orlomo.config import RunConfig
@@ -16,13 +18,19 @@ from orlomo.engines.simulated.ahead import RoundsAhead
 from orlomo.engines.simulated.pool import Pool, open_pool
 from orlomo.errors import OrlomoError
 from orlomo.methods.messages import Assignment, Report, WorkerState
+from orlomo.methods.server import Server
+from orlomo.records.changes import Stage
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.tables import Row
 from orlomo.tasks.task import Task
 
 
 class Execution:
-    """One pass through a schedule, from its beginning or from a checkpoint."""
+    """One pass through a schedule, from its beginning or from a checkpoint.
+
+    `later`: the configs that follow the first one, each from an event on. There the run goes on as if it were resumed:
+    with what is in flight, other jobs and a server of the other config in the same state.
+    """
 
     def __init__(
         self,
@@ -31,31 +39,51 @@ class Execution:
         schedule: Schedule,
         recorder: Recorder,
         *,
+        later: Sequence[Stage] = (),
         jobs: int,
         callbacks: Callbacks | None = None,
         evaluates: bool = True,
         resumed: Checkpoint | None = None,
     ):
-        self.config, self.task, self.schedule = config, task, schedule
+        position = 0 if resumed is None else resumed.position
+        past = [stage.config for stage in later if stage.events <= position]
+        self._later = deque(stage for stage in later if stage.events > position)
+        config = past[-1] if past else config
+        self.task, self.schedule = task, schedule
         self._jobs = jobs
         self._columns = {name: column.tolist() for name, column in schedule.columns.items()}
         total = int(schedule.reports.sum())
         self.session = Session(config, task, recorder, total=total, callbacks=callbacks, evaluates=evaluates)
-        self.server = self.session.server
         self._first_assignments: list[Assignment] = []
         self._states: dict[int, WorkerState] = {}  # what workers keep between rounds
         if resumed is not None:
-            self._load(resumed)
+            self._first_assignments = self.session.load(resumed)
+            self._states |= self.session.load_states(resumed)
+
+    @property
+    def config(self) -> RunConfig:
+        """The config at this point of the run."""
+        return self.session.config
+
+    @property
+    def server(self) -> Server:
+        """The server at this point of the run."""
+        return self.session.server
 
     def run(self, signals: Signals) -> None:
         """Run to the end of the schedule (the caller does the last `save`). A signal saves and raises `Interrupted`."""
-        config, params = self.config, self.server.params
-        device, threads = config.compute_device, config.threads or 1
-        pool = open_pool(self.task, config.method, config.seed, device, self._jobs, params, threads)
-        try:
-            self._run(pool, signals)
-        finally:
-            pool.close()
+        while True:
+            config, params = self.config, self.server.params
+            device, threads = config.compute_device, config.threads or 1
+            pool = open_pool(self.task, config.method, config.seed, device, self._jobs, params, threads)
+            try:
+                self._run(pool, signals)
+            finally:
+                pool.close()
+            if self.at_end:
+                return
+            self.session.change(self._later.popleft().config)
+            self._first_assignments = list(self._ahead.assignments.values())
 
     def _run(self, pool: Pool, signals: Signals) -> None:
         session = self.session
@@ -72,7 +100,7 @@ class Execution:
         self._first_assignments = []
         try:
             session.gather(ahead, keep, signals.may_interrupt)
-            while not self.at_end:
+            while not self.at_end and not self._at_change:
                 row = {name: values[session.events] for name, values in self._columns.items()}
                 if row["kind"] in (REPORT, DROP):
                     # Cut off here, nothing is lost: the round has not been folded in, and its state was copied.
@@ -85,8 +113,9 @@ class Execution:
                 session.gather(ahead, keep, signals.may_interrupt)
                 if session.recorder.due:
                     self.save()
-            last = self._columns["finish"][session.events - 1] if session.events else 0.0
-            session.evaluate_if_due(ahead, last, at_end=True)
+            if self.at_end:
+                last = self._columns["finish"][session.events - 1] if session.events else 0.0
+                session.evaluate_if_due(ahead, last, at_end=True)
             session.gather(ahead, 0, signals.may_interrupt)
             signals.obey()
         except signals.Stop as stop:
@@ -102,14 +131,18 @@ class Execution:
         """Whether every event of the schedule has happened, or a callback has stopped the run."""
         return self.session.events == len(self.schedule) or self.session.stopping
 
+    @property
+    def _at_change(self) -> bool:
+        return bool(self._later) and self.session.events == self._later[0].events
+
     def _fold(self, row: Row, report: Report) -> None:
         assignments = self.session.fold(report, row["finish"] - row["start"])
-        self._verify(row)
+        self._verify(row, self._ahead.assignments[row["worker"]].learning_rate)
         self.session.record_report(row, report)
         self._ahead.folded(row["worker"])  # first: it drops the old assignment, and a new one may be of the same worker
         self._ahead.offer(assignments)
 
-    def _verify(self, row: Row) -> None:
+    def _verify(self, row: Row, learning_rate: float) -> None:
         """The server must fold the report just as the schedule says."""
         fold = self.server.last_fold
         assert fold is not None
@@ -119,6 +152,11 @@ class Execution:
                     f"the trace and the method disagree at iteration {row['iteration']}: "
                     f"{name} is {row[name]} in the trace and {getattr(fold, name)} by the method"
                 )
+        if learning_rate != row["learning_rate"]:
+            raise OrlomoError(
+                f"the trace and the method disagree at iteration {row['iteration']}: "
+                f"learning_rate is {row['learning_rate']} in the trace and {learning_rate} by the method"
+            )
         if fold.dropped != (row["kind"] == DROP):
             raise OrlomoError(
                 f"the trace and the method disagree at iteration {row['iteration']}: whether to drop the report"
@@ -139,11 +177,11 @@ class Execution:
         held, states = self._ahead.assignments.values(), self._states if self.config.method.keeps_worker_state else {}
         self.session.save(held, self.at_end, states, schedule=self.schedule.digest())
 
-    def _load(self, saved: Checkpoint) -> None:
-        if saved.values["schedule"] != self.schedule.digest():
-            raise OrlomoError(
-                "the schedule made from config.toml is not the one this run began with: "
-                "the task has changed, or this is another version of orlomo or numpy"
-            )
-        self._first_assignments = self.session.load(saved)
-        self._states |= self.session.load_states(saved)
+
+def check_schedule(schedule: Schedule, saved: Checkpoint) -> None:
+    """An error unless a checkpoint was written in a run with this schedule."""
+    if saved.values["schedule"] != schedule.digest():
+        raise OrlomoError(
+            "the schedule made from config.toml is not the one this run began with: "
+            "the task has changed, or this is another version of orlomo or numpy"
+        )

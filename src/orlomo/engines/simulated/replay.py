@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT, Schedule
-from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, RunHandle
 from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
+from orlomo.records.changes import Stage
 from orlomo.records.checkpoint import Values
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, Row
@@ -48,7 +49,7 @@ class Replay:
         return f"{self.events} events replayed: {what}{why}"
 
 
-def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
+def replay(run: Run, stages: Sequence[Stage], task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
     """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
     saved = run.checkpoint
     if saved is None:
@@ -61,11 +62,12 @@ def replay(run: Run, config: RunConfig, task: Task, *, jobs: int, callbacks: Cal
         )
     recorder = _Comparison(events, run.metric_columns)
     schedule = trace_of(events, saved.position)
-    execution = Execution(config, task, schedule, recorder, jobs=jobs, callbacks=callbacks, evaluates=False)
+    (_, first), *later = stages
+    execution = Execution(first, task, schedule, recorder, later=later, jobs=jobs, callbacks=callbacks, evaluates=False)
     recorder.execution = execution
     try:
         callbacks.started(
-            RunHandle(run.folder, config, config.workers, execution.session.total, run.measured, callbacks=callbacks)
+            RunHandle(run.folder, first, first.workers, execution.session.total, run.measured, callbacks=callbacks)
         )
         with Signals() as signals:
             execution.run(signals)
