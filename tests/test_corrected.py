@@ -16,7 +16,7 @@ from torch.utils.data import WeightedRandomSampler
 import orlomo
 import own_data as own
 from orlomo.tasks.task import classification_loss
-from user import INPUTS, LABELS, Mixed, Output, draws, evaluated, in_place, scored, task, train
+from user import INPUTS, LABELS, Mixed, Output, draws, evaluated, in_place, penalty, scored, task, train
 
 Check = Callable[[Path], object]
 
@@ -60,6 +60,7 @@ MODEL: dict[str, Check] = {
     "scores per position, either order": lambda out: isnan(
         scored(lambda x: torch.stack([-x[:, :2], x[:, :2]], 2), labels=(INPUTS[:, :2] > 0).long())
     ),
+    "a gradient in the loss": lambda out: train(task(loss=penalty), out).finished,
     "parameters of several dtypes": lambda out: train(task(model=Mixed), out).params.dtype is torch.float32,
     "autocast of the task": lambda out: train(task(autocast="bfloat16"), out).finished,
     "a batch as large as trained with": lambda out: evaluated() == {8},

@@ -6,6 +6,7 @@ One line per case: what is tried, given a folder for the run, and a part of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import orlomo
 import own_data as own
 from orlomo import Group
 from small import OWN_METHOD
-from user import INPUTS, LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
+from user import INPUTS, LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
 
 Tried = Callable[[Path], object]
 
@@ -76,6 +77,10 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a change in place with several dtypes": (
         lambda out: train(task(model=lambda: Mixed(in_place=True)), out),
         "changes its parameter body.weight in place",
+    ),
+    "a gradient in the loss": (
+        lambda out: train(task(loss=lambda m, b: penalty(m, b, nullcontext())), out),
+        "write `with torch.enable_grad():` around that part",
     ),
     "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
     "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),

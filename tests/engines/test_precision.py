@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,15 @@ def test_micro_batches_give_the_gradient_of_the_batch(most: int) -> None:
     assert torch.allclose(whole.delta_params, parts.delta_params, atol=1e-6)
     assert whole.loss == pytest.approx(parts.loss, rel=1e-5)
     assert whole.samples == parts.samples == 24
+
+
+def test_parts_are_of_equal_size() -> None:
+    task = classification(micro_batch=4)
+    for samples, sizes in ((8, [4, 4]), (9, [3, 3, 3]), (4, [4]), (1, [1]), (11, [3, 4, 4])):
+        parts = task.parts(np.arange(samples))
+        assert [len(part) for _, part in parts] == sizes
+        assert np.concatenate([part for _, part in parts]).tolist() == list(range(samples))
+        assert [first for first, _ in parts] == [int(part[0]) for _, part in parts]
 
 
 def test_micro_batches_as_large_as_the_batch_change_no_bit() -> None:

@@ -115,11 +115,9 @@ class RoundRunner:
             for step, chosen in enumerate(batches):
                 flat.load()
                 flat.clear_gradients()
-                most = task.micro_batch or len(chosen)
-                for first in range(0, len(chosen), most):
+                for first, part in task.parts(chosen):
                     source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
                     seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
-                    part = chosen[first : first + most]
                     batch = fetch(data, part, flat.params.device, task.collate)
                     if task.augment is not None:
                         batch = task.augment(batch, torch.Generator().manual_seed(source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -149,6 +150,13 @@ class Task:
         """Samples in a batch of an evaluation."""
         usual = EVALUATION_BATCH if self.has_plain_loss else self.batch_size
         return self.evaluation_batch_size or min(usual, self.micro_batch or usual)
+
+    def parts(self, chosen: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The samples of a local step in parts that go through the model at once, each with where it begins."""
+        count = -(-len(chosen) // (self.micro_batch or len(chosen)))
+        # Of equal size where that divides, else one apart: BatchNorm would fail on a last part of one sample.
+        bounds = [len(chosen) * part // count for part in range(count + 1)]
+        return [(begin, chosen[begin:end]) for begin, end in itertools.pairwise(bounds)]
 
     def casting(self, model: nn.Module) -> AbstractContextManager[object]:
         """Within, the model computes in the task's precision."""
