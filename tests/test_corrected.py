@@ -16,6 +16,7 @@ from torch.utils.data import WeightedRandomSampler
 import orlomo
 import own_data as own
 from orlomo.tasks.task import classification_loss
+from stateful import Caching, Expanded, normed, queued, saved, steps, warnings
 from user import INPUTS, LABELS, Mixed, Output, draws, evaluated, in_place, penalty, scored, task, train
 
 Check = Callable[[Path], object]
@@ -68,7 +69,18 @@ MODEL: dict[str, Check] = {
     "a plain loss": lambda out: evaluated(loss=classification_loss) == {64},
 }
 
-BUFFERS: dict[str, Check] = {}
+BUFFERS: dict[str, Check] = {
+    "a counter without a policy": lambda out: "'steps'" in warnings(queued(), out),
+    "one with a policy": lambda out: warnings(queued({"*": "keep"}), out) == warnings(queued("reset"), out / "2") == "",
+    "BatchNorm needs none": lambda out: warnings(normed(), out) == warnings(normed("average"), out / "2") == "",
+    "a counter among averages": lambda out: "'pointer', 'steps' are changed" in warnings(queued("average"), out),
+    "the first pattern that fits": lambda out: steps(out, {"s*": "keep", "*": "reset"}) == 16,
+    "kept": lambda out: steps(out, "keep") == 16,
+    "reset": lambda out: steps(out, "reset") == 0,
+    "a buffer made in forward": lambda out: "register it in __init__" in warnings(task(model=Caching), out),
+    "an expanded buffer": lambda out: train(task(model=Expanded), out).finished,
+    "frozen BatchNorm": lambda out: saved(train(normed({"1.*": "reset"}), out))["1.running_mean"].eq(0).all(),
+}
 
 LOSSES: dict[str, Check] = {
     "a loss in a dict": lambda out: train(task(loss=lambda m, b: {"loss": classification_loss(m, b)}), out).finished,

@@ -18,6 +18,7 @@ import orlomo
 import own_data as own
 from orlomo import Group
 from small import OWN_METHOD
+from stateful import Growing, Taught, normed, queued
 from user import INPUTS, LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
 
 Tried = Callable[[Path], object]
@@ -112,6 +113,19 @@ MODEL: dict[str, tuple[Tried, str]] = {
 
 BUFFERS: dict[str, tuple[Tried, str]] = {
     "an unknown treatment": (lambda out: train(task(buffers="avarage"), out), "did you mean 'average'"),
+    "a pattern that fits no buffer": (
+        lambda out: train(queued({"*.que": "keep"}), out),
+        "it has pointer, queue, steps",
+    ),
+    "a pattern without a buffer": (lambda out: train(task(buffers={"q": "keep"}), out), "it has none"),
+    "an unknown policy": (lambda out: train(queued({"queue": "keeps"}), out), "did you mean 'keep'"),
+    "no policy at all": (lambda out: train(queued(["queue"]), out), "a table from name patterns to policies"),
+    "a pattern that is no name": (lambda out: train(queued({0: "keep"}), out), "a name pattern must be a string"),
+    "recalibrating a queue": (lambda out: train(queued({"*": "recalibrate"}), out), "pointer is no running statistic"),
+    "averaging a counter": (lambda out: train(queued({"steps": "average"}), out), "steps is torch.int64"),
+    "half a BatchNorm": (lambda out: train(normed({"*.running_mean": "keep"}), out), "must share one policy"),
+    "a queue that grows": (lambda out: train(task(model=Growing, buffers="keep"), out), "in __init__, or the policy"),
+    "a teacher without a policy": (lambda out: train(task(model=Taught), out), "Task(buffers={'teacher.*': 'keep'})"),
 }
 
 LOSSES: dict[str, tuple[Tried, str]] = {

@@ -56,12 +56,43 @@ class GroupVectors(NamedTuple):
     decays: Tensor  # the weight decay, in place of the method's
 
 
+class Buffer:
+    """One buffer of a module, or a frozen parameter that is treated as one, and the value that it began with."""
+
+    def __init__(self, name: str, owner: nn.Module, key: str):
+        self.name, self.owner, self.key = name, owner, key
+        self._parameter = owner._parameters.get(key)
+        tensor = self.value
+        if tensor is not None and tensor.layout is torch.strided and 0 in tensor.stride():
+            tensor = tensor.clone()  # an expanded one cannot be written to
+            self._put(tensor)
+        self.tensor = tensor
+        self.initial = None if tensor is None else tensor.clone()
+
+    @property
+    def value(self) -> Tensor | None:
+        """What it is now; the module may have put another tensor in its place."""
+        return self.owner._buffers.get(self.key) if self._parameter is None else self._parameter.data
+
+    def reset(self) -> None:
+        """Give it its initial value again, in its own memory."""
+        tensor = self.tensor
+        self._put(None if tensor is None or self.initial is None else tensor.copy_(self.initial))
+
+    def _put(self, tensor: Tensor | None) -> None:
+        if self._parameter is None:
+            self.owner._buffers[self.key] = tensor
+        elif tensor is not None:
+            self._parameter.data = tensor
+
+
 class FlatModule:
     """Rebinds a module's trainable parameters as views into one contiguous vector, and gathers gradients in another.
 
     Writing to `params` writes to the module, and the other way round; `backward(loss)` leaves the gradients in
     `gradients`. Frozen parameters (`requires_grad=False`) and buffers stay where they are. Memory order within a
-    parameter is kept, so a module in `channels_last` stays in `channels_last`.
+    parameter is kept, so a module in `channels_last` stays in `channels_last`. `moving`: the names of the frozen
+    parameters that the module changes itself, which are listed among its `buffers`.
 
     Where parameters are of several dtypes, the vector is of float32, or float64 if one of them is. Those of another
     dtype are copies of it: call `load()` after `params` has changed and before the module is used.
@@ -72,7 +103,7 @@ class FlatModule:
     tensor([[0., 0.]], requires_grad=True))
     """
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, moving: Callable[[str], bool] = lambda name: False):
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         trainable = [p for _, p in named]
         if not trainable:
@@ -109,10 +140,16 @@ class FlatModule:
                 offset = window.stop
         # Where each parameter has to be, for `check_views`; frozen ones may be anywhere.
         self._bound = {name: (p, p.data_ptr() if p.requires_grad else None) for name, p in module.named_parameters()}
-        self._initial_buffers = [
-            (owner, name, buffer, buffer.clone())
-            for owner in module.modules()
-            for name, buffer in owner.named_buffers(recurse=False)
+        self.buffers = [
+            Buffer(f"{path}.{key}".lstrip("."), owner, key)
+            for path, owner in module.named_modules()
+            for key in owner._buffers
+        ]
+        self._buffer_names = [(owner._buffers, set(owner._buffers)) for owner in module.modules()]
+        self.buffers += [
+            Buffer(name, module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad and moving(name)
         ]
 
     @torch.no_grad()
@@ -235,13 +272,15 @@ class FlatModule:
 
     @torch.no_grad()
     def reset_buffers(self) -> None:
-        """Give every buffer its initial value again, also those that the module has replaced by new tensors."""
-        for owner, name, buffer, initial in self._initial_buffers:
-            owner._buffers[name] = buffer.copy_(initial)
+        """Give every buffer its initial value again, also those that the module has replaced by new tensors.
 
-    def float_buffers(self) -> list[Tensor]:
-        """The module's floating-point buffers (running statistics and the like), in a fixed order."""
-        return [b for b in self.module.buffers() if b.is_floating_point()]
+        Those that it has made in its forward pass are removed: it makes them again.
+        """
+        for buffer in self.buffers:
+            buffer.reset()
+        for held, names in self._buffer_names:
+            for name in set(held) - names if len(held) > len(names) else ():
+                del held[name]
 
 
 def checked(module: object) -> nn.Module:
