@@ -20,6 +20,7 @@ def python_of(guide: str) -> str:
 
 
 GUIDES = {
+    "how-to/buffers.md": ("the parameters agree, bit for bit", 1),
     "how-to/own-method.md": ("the parameters agree, bit for bit", 2),
     "how-to/precision-and-groups.md": ("the parameters agree, bit for bit", 3),
 }
