@@ -237,9 +237,9 @@ class Watch:
         free = [name for name, policy in self._own.policies.items() if policy is None]
         if changed := [name for name in free if _differ(self._before[name], after.get(name))]:
             return (
-                f"{_listed('the buffer', changed)} changed by a training step, but every round and the saved model have "
-                f"the initial value again: choose a policy, as in Task(buffers={_example(changed)}), or 'reset' if that "
-                f"is right (docs/how-to/buffers.md)"
+                f"{_listed('the buffer', changed)} changed by a training step, but every round and the saved model "
+                f"have the initial value again: choose a policy, as in Task(buffers={_example(changed)}), or 'reset' "
+                f"if that is right (docs/how-to/buffers.md)"
             )
         return None
 
