@@ -86,11 +86,14 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
     "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
     "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),
-    "a group with a rate of text": (lambda out: task(groups=[Group("*", "0.1")]), "learning_rate must be a number"),
+    "a group with a rate of text": (
+        lambda out: task(groups=[Group("*", rate_factor="0.1")]),
+        "rate_factor must be a number",
+    ),
     "a negative decay": (lambda out: task(groups=[Group("*", weight_decay=-1)]), "weight_decay must be a number"),
     "decay_biases=0.1": (lambda out: task(decay_biases=0.1), "decay_biases must be True or False"),
     "groups and a rule that does not know them": (
-        lambda out: train(task(groups=[Group("*", 2)]), out, method=orlomo.method(OWN_METHOD)),
+        lambda out: train(task(groups=[Group("*", rate_factor=2)]), out, method=orlomo.method(OWN_METHOD)),
         "must use self.groups in `step`",
     ),
     "autocast='float16'": (lambda out: task(autocast="float16"), "use 'bfloat16', which needs no scaling"),
