@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from orlomo.tasks.data import Batch
 from orlomo.tasks.task import classification_loss
 
 
-def task(folder: Path, model: Callable[[], nn.Module] | None = None, samples: int = 640) -> orlomo.Task:
+def task(folder: Path, samples: int = 640, layer: Callable[[], nn.Module] = nn.ReLU, **more: Any) -> orlomo.Task:
     """Four classes in eight dimensions; can be sent to other processes."""
     folder.mkdir(parents=True, exist_ok=True)
     source = torch.Generator().manual_seed(7)
@@ -35,20 +36,21 @@ def task(folder: Path, model: Callable[[], nn.Module] | None = None, samples: in
     labels = torch.arange(samples + 160) % 4
     inputs = centres[labels] + torch.randn(samples + 160, 8, generator=source)
     return orlomo.Task(
-        model=functools.partial(make_model, folder),
+        model=functools.partial(make_model, folder, layer),
         loss=functools.partial(loss, folder),
         train_data=(inputs[:samples], labels[:samples]),
         test_data=(inputs[samples:], labels[samples:]),
         batch_size=8,
+        **more,
     )
 
 
-def make_model(folder: Path) -> nn.Module:
+def make_model(folder: Path, layer: Callable[[], nn.Module]) -> nn.Module:
     if took(folder / "slow-start"):
         time.sleep(0.5)
     if any(took(path) for path in folder.glob("bad-start-*")):
         raise RuntimeError("this process was made not to start")
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    return nn.Sequential(nn.Linear(8, 16), layer(), nn.Linear(16, 4))
 
 
 def loss(folder: Path, model: nn.Module, batch: Batch) -> Tensor:

@@ -15,7 +15,8 @@ import torch
 
 import orlomo
 from orlomo.tasks.task import classification_loss
-from user import INPUTS, LABELS, Output, draws, evaluated, in_place, scored, task, train
+from stateful import Caching, Expanded, normed, queued, saved, steps, warnings
+from user import INPUTS, LABELS, Mixed, Output, draws, evaluated, in_place, penalty, scored, task, train
 
 Check = Callable[[Path], object]
 
@@ -46,13 +47,26 @@ MODEL: dict[str, Check] = {
     "scores per position, either order": lambda out: isnan(
         scored(lambda x: torch.stack([-x[:, :2], x[:, :2]], 2), labels=(INPUTS[:, :2] > 0).long())
     ),
+    "a gradient in the loss": lambda out: train(task(loss=penalty), out).finished,
+    "parameters of several dtypes": lambda out: train(task(model=Mixed), out).params.dtype is torch.float32,
     "autocast of the task": lambda out: train(task(autocast="bfloat16"), out).finished,
     "a batch as large as trained with": lambda out: evaluated() == {8},
     "a batch size for evaluations": lambda out: evaluated(evaluation_batch_size=16) == {16},
     "a plain loss": lambda out: evaluated(loss=classification_loss) == {64},
 }
 
-BUFFERS: dict[str, Check] = {}
+BUFFERS: dict[str, Check] = {
+    "a counter without a policy": lambda out: "'steps'" in warnings(queued(), out),
+    "one with a policy": lambda out: warnings(queued({"*": "keep"}), out) == warnings(queued("reset"), out / "2") == "",
+    "BatchNorm needs none": lambda out: warnings(normed(), out) == warnings(normed("average"), out / "2") == "",
+    "a counter among averages": lambda out: "'pointer', 'steps' are changed" in warnings(queued("average"), out),
+    "the first pattern that fits": lambda out: steps(out, {"s*": "keep", "*": "reset"}) == 16,
+    "kept": lambda out: steps(out, "keep") == 16,
+    "reset": lambda out: steps(out, "reset") == 0,
+    "a buffer made in forward": lambda out: "register it in __init__" in warnings(task(model=Caching), out),
+    "an expanded buffer": lambda out: train(task(model=Expanded), out).finished,
+    "frozen BatchNorm": lambda out: saved(train(normed({"1.*": "reset"}), out))["1.running_mean"].eq(0).all(),
+}
 
 LOSSES: dict[str, Check] = {
     "a loss in a dict": lambda out: train(task(loss=lambda m, b: {"loss": classification_loss(m, b)}), out).finished,

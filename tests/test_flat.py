@@ -73,6 +73,29 @@ def test_channels_last_and_tied_and_frozen_parameters() -> None:
 def test_what_cannot_be_flattened_says_so() -> None:
     with pytest.raises(OrlomoError, match="no trainable parameters"):
         FlatModule(nn.ReLU())
-    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
-    with pytest.raises(OrlomoError, match="one dtype"):
-        FlatModule(mixed)
+    spread = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(OrlomoError, match="on one device"):
+        FlatModule(spread)
+
+
+def test_parameters_of_several_dtypes() -> None:
+    module = nn.Sequential(nn.Linear(2, 3).bfloat16(), nn.LayerNorm(3), nn.Linear(3, 2).half())
+    values = {name: value.clone() for name, value in module.state_dict().items()}
+    flat = FlatModule(module)
+    assert flat.params.dtype == flat.gradients.dtype == torch.float32
+    assert {name: value.dtype for name, value in module.state_dict().items()} == {n: v.dtype for n, v in values.items()}
+    for name, window in flat.layout.items():
+        assert torch.equal(flat.params[window], values[name].float().flatten())
+    flat.params.fill_(1 + 2**-20)  # 1 in bfloat16 and float16
+    flat.load()
+    assert all(module.get_parameter(name).eq(1 + 2**-20 if name[0] == "1" else 1).all() for name in flat.layout)
+    hidden = module[1](module[0](torch.ones(1, 2, dtype=torch.bfloat16)).float())
+    gradients = flat.backward(module[2](hidden.half()).sum())
+    for name, window in flat.layout.items():
+        assert torch.equal(gradients[window], module.get_parameter(name).grad.float().flatten())
+    flat.check_copies()
+    module[0].weight.data.mul_(0.5)
+    with pytest.raises(OrlomoError, match=r"changes its parameter 0\.weight in place"):
+        flat.check_copies()
+    assert FlatModule(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())).params.dtype == torch.float64
+    assert FlatModule(nn.Linear(2, 2).bfloat16()).params.dtype == torch.bfloat16  # one dtype: as it is

@@ -6,6 +6,7 @@ One line per case: what is tried, given a folder for the run, and a part of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from torch import nn
 import orlomo
 from orlomo import Group
 from small import OWN_METHOD
-from user import LABELS, Late, Renewed, Replaced, Said, Sparse, Unfrozen, task, train
+from stateful import Growing, Taught, normed, queued
+from user import LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
 
 Tried = Callable[[Path], object]
 
@@ -34,6 +36,14 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a layer made in forward": (lambda out: train(task(model=Late), out), "parameter late.weight was made while"),
     "new memory in evaluation": (lambda out: train(task(model=lambda: Renewed(False)), out), "change it in place"),
     "unfreezing in forward": (lambda out: train(task(model=Unfrozen), out), "parameter bias was frozen when"),
+    "a change in place with several dtypes": (
+        lambda out: train(task(model=lambda: Mixed(in_place=True)), out),
+        "changes its parameter body.weight in place",
+    ),
+    "a gradient in the loss": (
+        lambda out: train(task(loss=lambda m, b: penalty(m, b, nullcontext())), out),
+        "write `with torch.enable_grad():` around that part",
+    ),
     "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
     "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
     "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),
@@ -64,6 +74,19 @@ MODEL: dict[str, tuple[Tried, str]] = {
 
 BUFFERS: dict[str, tuple[Tried, str]] = {
     "an unknown treatment": (lambda out: train(task(buffers="avarage"), out), "did you mean 'average'"),
+    "a pattern that fits no buffer": (
+        lambda out: train(queued({"*.que": "keep"}), out),
+        "it has pointer, queue, steps",
+    ),
+    "a pattern without a buffer": (lambda out: train(task(buffers={"q": "keep"}), out), "it has none"),
+    "an unknown policy": (lambda out: train(queued({"queue": "keeps"}), out), "did you mean 'keep'"),
+    "no policy at all": (lambda out: train(queued(["queue"]), out), "a table from name patterns to policies"),
+    "a pattern that is no name": (lambda out: train(queued({0: "keep"}), out), "a name pattern must be a string"),
+    "recalibrating a queue": (lambda out: train(queued({"*": "recalibrate"}), out), "pointer is no running statistic"),
+    "averaging a counter": (lambda out: train(queued({"steps": "average"}), out), "steps is torch.int64"),
+    "half a BatchNorm": (lambda out: train(normed({"*.running_mean": "keep"}), out), "must share one policy"),
+    "a queue that grows": (lambda out: train(task(model=Growing, buffers="keep"), out), "in __init__, or the policy"),
+    "a teacher without a policy": (lambda out: train(task(model=Taught), out), "Task(buffers={'teacher.*': 'keep'})"),
 }
 
 LOSSES: dict[str, tuple[Tried, str]] = {

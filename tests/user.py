@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,19 @@ def in_place() -> nn.Module:
     return InPlace(4, 2)
 
 
+class Mixed(nn.Module):
+    """Of two dtypes; where asked for, it changes a weight in place."""
+
+    def __init__(self, in_place: bool = False):
+        super().__init__()
+        self.body, self.head, self.in_place = nn.Linear(4, 8).bfloat16(), nn.Linear(8, 2), in_place
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.in_place:
+            self.body.weight.data.mul_(0.5)
+        return self.head(self.body(inputs.bfloat16()).float())
+
+
 class Function(nn.Module):
     """A fixed function of the inputs as a model."""
 
@@ -168,3 +182,11 @@ class Said:
     def reset(self) -> None: ...
     def compute(self) -> object:
         return self.value
+
+
+def penalty(model: nn.Module, batch: Any, gradients: AbstractContextManager[object] | None = None) -> Tensor:
+    """A loss with a gradient of the outputs in it."""
+    with gradients or torch.enable_grad():
+        inputs = batch[0].clone().requires_grad_()
+        [slope] = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+    return classification_loss(model, batch) + slope.square().mean()

@@ -56,12 +56,46 @@ class GroupVectors(NamedTuple):
     decays: Tensor  # the weight decay, in place of the method's
 
 
+class Buffer:
+    """One buffer of a module, or a frozen parameter that is treated as one, and the value that it began with."""
+
+    def __init__(self, name: str, owner: nn.Module, key: str):
+        self.name, self.owner, self.key = name, owner, key
+        self._parameter = owner._parameters.get(key)
+        tensor = self.value
+        if tensor is not None and tensor.layout is torch.strided and 0 in tensor.stride():
+            tensor = tensor.clone()  # an expanded one cannot be written to
+            self._put(tensor)
+        self.tensor = tensor
+        self.initial = None if tensor is None else tensor.clone()
+
+    @property
+    def value(self) -> Tensor | None:
+        """What it is now; the module may have put another tensor in its place."""
+        return self.owner._buffers.get(self.key) if self._parameter is None else self._parameter.data
+
+    def reset(self) -> None:
+        """Give it its initial value again, in its own memory."""
+        tensor = self.tensor
+        self._put(None if tensor is None or self.initial is None else tensor.copy_(self.initial))
+
+    def _put(self, tensor: Tensor | None) -> None:
+        if self._parameter is None:
+            self.owner._buffers[self.key] = tensor
+        elif tensor is not None:
+            self._parameter.data = tensor
+
+
 class FlatModule:
     """Rebinds a module's trainable parameters as views into one contiguous vector, and gathers gradients in another.
 
     Writing to `params` writes to the module, and the other way round; `backward(loss)` leaves the gradients in
     `gradients`. Frozen parameters (`requires_grad=False`) and buffers stay where they are. Memory order within a
-    parameter is kept, so a module in `channels_last` stays in `channels_last`.
+    parameter is kept, so a module in `channels_last` stays in `channels_last`. `moving`: the names of the frozen
+    parameters that the module changes itself, which are listed among its `buffers`.
+
+    Where parameters are of several dtypes, the vector is of float32, or float64 if one of them is. Those of another
+    dtype are copies of it: call `load()` after `params` has changed and before the module is used.
 
     >>> flat = FlatModule(nn.Linear(2, 1))
     >>> flat.params.zero_().shape, flat.module.weight
@@ -69,41 +103,71 @@ class FlatModule:
     tensor([[0., 0.]], requires_grad=True))
     """
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, moving: Callable[[str], bool] = lambda name: False):
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         trainable = [p for _, p in named]
         if not trainable:
             raise ConfigError("the model has no trainable parameters (requires_grad=True): nothing to train")
-        kinds = {(p.dtype, p.device) for p in trainable}
-        if len(kinds) > 1:
-            raise ConfigError(f"the model's parameters must share one dtype and device, not {sorted(map(str, kinds))}")
+        devices, kinds = {p.device for p in trainable}, {p.dtype for p in trainable}
+        if len(devices) > 1:
+            raise ConfigError(f"the model's parameters must be on one device, not on {sorted(map(str, devices))}")
+        wide = torch.float64 if torch.float64 in kinds else torch.float32
         self.module = module
         self._eager_forward: Forward = module.forward
         total = sum(p.numel() for p in trainable)
         first = trainable[0]
-        self.params = torch.empty(total, dtype=first.dtype, device=first.device)
+        self.params = torch.empty(total, dtype=first.dtype if len(kinds) == 1 else wide, device=first.device)
         self.gradients = torch.zeros_like(self.params)
         self._trainable = trainable
         self.layout: dict[str, slice] = {}  # where each parameter is in the vector
         self._gradient_views: list[Tensor] = []
+        self._copies: list[Tensor] = []  # parameters of another dtype than the vector
+        self._sources: list[Tensor] = []  # where they are in it
         offset = 0
         with torch.no_grad():
             for name, parameter in named:
                 window = self.layout[name] = slice(offset, offset + parameter.numel())
                 value = _view_like(self.params[window], parameter)
                 value.copy_(parameter)
-                # The Parameter objects stay, so that tied weights and hooks of the module still hold.
-                parameter.data = value
+                if parameter.dtype == self.params.dtype:
+                    # The Parameter objects stay, so that tied weights and hooks of the module still hold.
+                    parameter.data = value
+                else:
+                    self._copies.append(parameter.data)
+                    self._sources.append(value)
                 parameter.grad = None
                 self._gradient_views.append(_view_like(self.gradients[window], parameter))
                 offset = window.stop
         # Where each parameter has to be, for `check_views`; frozen ones may be anywhere.
         self._bound = {name: (p, p.data_ptr() if p.requires_grad else None) for name, p in module.named_parameters()}
-        self._initial_buffers = [
-            (owner, name, buffer, buffer.clone())
-            for owner in module.modules()
-            for name, buffer in owner.named_buffers(recurse=False)
+        self.buffers = [
+            Buffer(f"{path}.{key}".lstrip("."), owner, key)
+            for path, owner in module.named_modules()
+            for key in owner._buffers
         ]
+        self._buffer_names = [(owner._buffers, set(owner._buffers)) for owner in module.modules()]
+        self.buffers += [
+            Buffer(name, module.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad and moving(name)
+        ]
+
+    @torch.no_grad()
+    def load(self) -> None:
+        """Bring parameters of another dtype up to date with the vector; the others are views of it."""
+        if self._copies:
+            torch._foreach_copy_(self._copies, self._sources)
+
+    def check_copies(self) -> None:
+        """Between `load` and the next change of the vector: an error where the model has changed a copy in place."""
+        for copy, source in zip(self._copies, self._sources, strict=True):
+            # Not torch.equal: a run that has diverged has NaN in both.
+            if not torch.allclose(copy, source.to(copy.dtype), rtol=0, atol=0, equal_nan=True):
+                [name] = (n for n, (p, _) in self._bound.items() if p.data_ptr() == copy.data_ptr())
+                raise ConfigError(
+                    f"the model changes its parameter {name} in place, which is lost where parameters are of several "
+                    "dtypes: use torch.nn.utils.parametrizations, or one dtype"
+                )
 
     def compile(self) -> None:
         """Compile the module's forward pass (and with it the backward pass) when it is first used.
@@ -208,13 +272,15 @@ class FlatModule:
 
     @torch.no_grad()
     def reset_buffers(self) -> None:
-        """Give every buffer its initial value again, also those that the module has replaced by new tensors."""
-        for owner, name, buffer, initial in self._initial_buffers:
-            owner._buffers[name] = buffer.copy_(initial)
+        """Give every buffer its initial value again, also those that the module has replaced by new tensors.
 
-    def float_buffers(self) -> list[Tensor]:
-        """The module's floating-point buffers (running statistics and the like), in a fixed order."""
-        return [b for b in self.module.buffers() if b.is_floating_point()]
+        Those that it has made in its forward pass are removed: it makes them again.
+        """
+        for buffer in self.buffers:
+            buffer.reset()
+        for held, names in self._buffer_names:
+            for name in set(held) - names if len(held) > len(names) else ():
+                del held[name]
 
 
 def checked(module: object) -> nn.Module:

@@ -15,6 +15,7 @@ from orlomo.engines.callbacks import Callback, Callbacks, RunHandle
 from orlomo.engines.engine import Engine, Setup, job_count
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
+from orlomo.engines.round import unchosen_changes
 from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.pool import on_threads
@@ -126,6 +127,8 @@ def start(
     config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")
     check_reads_back(config)
+    if warning := unchosen_changes(made, config.method, config.seed, config.workers):
+        warn(warning)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     folder = Path(out) if out is not None else free_folder(config, made.name)
@@ -192,7 +195,7 @@ def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Wa
     session = engine.session
     while True:
         try:
-            recorder.model(session.model_state(session.server.params, session.average_buffers()))
+            recorder.model(session.model_state(session.server.params, session.combined_buffers()))
             engine.save()  # last: a run is finished when all its files are there
             break
         except RunFolderError as error:

@@ -125,7 +125,7 @@ def test_stopped_by_a_signal_it_continues(engine: str, name: str, number: str, t
 
 @pytest.mark.parametrize(
     ("engine", "buffers"),
-    [case(engine, "average") for engine in ENGINES]
+    [case(engine, buffers) for engine in ENGINES for buffers in ("average", "keep")]
     + [case("simulated", "recalibrate"), case("processes", "recalibrate")],
 )
 def test_batch_normalisation(engine: str, buffers: str, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def tied() -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("buffers", ["recalibrate", "average"])
+@pytest.mark.parametrize("buffers", ["recalibrate", "average", "keep"])
 @pytest.mark.parametrize("model", [Careless, Masked, instance_normed, tied])
 def test_modules_with_buffers_of_all_kinds(model: type[nn.Module], buffers: str) -> None:
     task = classification(model=model, buffers=buffers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,15 @@ def test_micro_batches_give_the_gradient_of_the_batch(most: int) -> None:
     assert torch.allclose(whole.delta_params, parts.delta_params, atol=1e-6)
     assert whole.loss == pytest.approx(parts.loss, rel=1e-5)
     assert whole.samples == parts.samples == 24
+
+
+def test_parts_are_of_equal_size() -> None:
+    task = classification(micro_batch=4)
+    for samples, sizes in ((8, [4, 4]), (9, [3, 3, 3]), (4, [4]), (1, [1]), (11, [3, 4, 4])):
+        parts = task.parts(np.arange(samples))
+        assert [len(part) for _, part in parts] == sizes
+        assert np.concatenate([part for _, part in parts]).tolist() == list(range(samples))
+        assert [first for first, _ in parts] == [int(part[0]) for _, part in parts]
 
 
 def test_micro_batches_as_large_as_the_batch_change_no_bit() -> None:
@@ -133,18 +143,66 @@ def test_autocast_sees_weights_that_the_model_changes() -> None:
     assert not seen[0].any()
 
 
-@pytest.mark.parametrize("fields", [{"autocast": "bfloat16"}, {"micro_batch": 3}], ids=["autocast", "micro_batch"])
+@pytest.mark.parametrize("fields", [{"autocast": "bfloat16"}, {"micro_batch": 3}, {"model": lambda: Mixed()}])
 @pytest.mark.parametrize("settings", [{"jobs": 2}, {"engine": "processes"}], ids=["jobs", "processes"])
 def test_runs_replay_bit_for_bit(fields: dict[str, Any], settings: dict[str, Any], tmp_path: Path) -> None:
-    task = classification(model=deep, **fields)
+    task = classification(**{"model": deep, **fields})
     run = orlomo.train(task, orlomo.OrLoMo(local_steps=2), workers=2, epochs=4, out=tmp_path / "run", **settings)
     assert orlomo.replay(run.folder, task=task, jobs=1).agrees
 
 
-def test_autocast_and_compile(tmp_path: Path) -> None:
+class Mixed(nn.Module):
+    """A bfloat16 trunk, the norm and the head in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.norm = nn.Linear(4, 16).bfloat16(), nn.LayerNorm(16)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.norm(self.trunk(inputs.bfloat16()).float()))
+
+
+def test_parameters_of_several_dtypes_have_float32_between_steps() -> None:
+    task = classification(model=Mixed)
+    report = reported(task, orlomo.ALSGD())
+    master = task.initial_params(0)
+    model = task.build(0).module
+    inputs, labels = task.train_data
+    for chosen in task.round_batches(0, 1, 2, 3):
+        offset = 0
+        for parameter in model.parameters():
+            dtype = torch.bfloat16 if parameter.shape[0] == 16 and offset < 80 else torch.float32
+            values = master[offset : offset + parameter.numel()]
+            parameter.data = values.view_as(parameter).to(dtype).clone()
+            offset += parameter.numel()
+        model.zero_grad()
+        nn.functional.cross_entropy(model(inputs[chosen]), labels[chosen]).backward()
+        gradient = torch.cat([p.grad.float().flatten() for p in model.parameters() if p.grad is not None])
+        master = master - 0.1 * gradient
+    assert torch.allclose(report.delta_params, task.initial_params(0) - master, atol=1e-7)
+
+
+def test_the_saved_model_has_its_own_dtypes(tmp_path: Path) -> None:
+    task = classification(model=Mixed)
+    run = orlomo.train(task, orlomo.OrLoMo(local_steps=2), workers=2, epochs=4, jobs=1, out=tmp_path / "run")
+    assert run.params.dtype == torch.float32
+    model = run.model(Mixed)
+    wanted = {name: value.dtype for name, value in Mixed().state_dict().items()}
+    assert {name: value.dtype for name, value in model.state_dict().items()} == wanted
+    saved = torch.cat([p.detach().float().flatten() for p in model.parameters()])
+    assert torch.allclose(saved, run.params, rtol=2**-8)
+    assert not torch.equal(saved, run.params)
+    with torch.no_grad():
+        right = model(task.test_data[0]).argmax(1) == task.test_data[1]
+    assert run.metric_columns["test_accuracy"][-1] == right.double().mean()
+
+
+@pytest.mark.parametrize("fields", [{"autocast": "bfloat16"}, {"micro_batch": 3}, {"model": Mixed}])
+def test_they_work_compiled(fields: dict[str, Any], tmp_path: Path) -> None:
     runs = {}
     for choice in ("on", "off"):
-        task = classification(model=deep, autocast="bfloat16")
+        task = classification(**{"model": deep, **fields})
         settings: dict[str, Any] = {"workers": 2, "epochs": 2, "jobs": 1, "compile": choice}
         runs[choice] = orlomo.train(task, orlomo.OrLoMo(local_steps=2), out=tmp_path / choice, **settings)
     assert runs["on"].config.compile == "on"

@@ -32,14 +32,14 @@ def double(slot: Slot, pipe: multiprocessing.connection.Connection) -> None:
 
 
 def test_a_slot_is_the_same_memory_in_both_processes() -> None:
-    slot = Slot(Shape(5, torch.float64, buffers=2, buffers_dtype=torch.float32, report=("double",)))
+    slot = Slot(Shape(5, torch.float64, buffers=2, report=("double",)))
     slot.assignment["params"].copy_(torch.arange(5))
     process, pipe = Starter().start(double, slot)
     assert pipe.recv() == "done"
     process.join()
     pipe.close()
     assert slot.report["double"].tolist() == [0, 2, 4, 6, 8]
-    assert (slot.buffers.numel(), slot.buffers.dtype) == (2, torch.float32)
+    assert (slot.buffers.numel(), slot.buffers.dtype) == (2, torch.uint8)
     slot.close()
 
 

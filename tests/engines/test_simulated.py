@@ -106,7 +106,7 @@ def without_clock(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != "real_seconds"} for row in rows]
 
 
-@pytest.mark.parametrize("buffers", ["recalibrate", "average"])
+@pytest.mark.parametrize("buffers", ["recalibrate", "average", "keep"])
 @pytest.mark.parametrize("name", NAMES)
 def test_resumed_at_any_place_it_ends_the_same(name: str, buffers: str) -> None:
     task, whole = classification(model=dropped, buffers=buffers), Memory(due=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import orlomo
 from orlomo.engines.round import RoundRunner
-from orlomo.tasks.evaluation import evaluate, load_trained, read_buffers
+from orlomo.tasks.evaluation import evaluate, load_trained
 from orlomo.tasks.task import classification_loss
 from small import classification
 
@@ -142,11 +142,14 @@ def test_averaged_buffers_are_used_where_the_task_averages() -> None:
     report = runner.run(assignment(task, steps=2)).report
     assert report.buffers is not None
     seen = torch.cat([task.train_data[0][i] for i in torch.tensor(np.stack(task.round_batches(0, 1, 2, 2)))])
-    assert torch.allclose(report.buffers[:4], seen.mean(0), atol=1e-5)  # a plain mean over the round's batches
+    values = report.buffers.view(torch.float32)
+    assert torch.allclose(values[:4], seen.mean(0), atol=1e-5)  # a plain mean over the round's batches
     good = evaluate(task, runner.flat, task.initial_params(0), 0, report.buffers)
-    bad = evaluate(task, runner.flat, task.initial_params(0), 0, report.buffers + 100)
+    bad = evaluate(task, runner.flat, task.initial_params(0), 0, (values + 100).view(torch.uint8))
     assert good != bad
-    assert torch.allclose(read_buffers(runner.flat), report.buffers + 100)
+    found = runner.buffers.read()
+    assert found is not None
+    assert torch.allclose(found.view(torch.float32), values + 100)
 
 
 def test_buffers_stay_out_of_the_momentum_algebra() -> None:

@@ -6,6 +6,7 @@ and on nothing else.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,8 +19,9 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
 from orlomo.methods.state import plain_numbers
 from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.buffers import Buffers, Watch
 from orlomo.tasks.data import fetch
-from orlomo.tasks.evaluation import Evaluation, evaluate, read_buffers, reset_statistics
+from orlomo.tasks.evaluation import Evaluation, evaluate
 from orlomo.tasks.shares import Shares
 from orlomo.tasks.task import Task
 
@@ -39,6 +41,7 @@ class RoundRunner:
         self.method = method
         self.seed = seed
         self.flat = task.build(seed, device)
+        self.buffers = Buffers(self.flat, task.buffers)
         if task.compile:
             prepare()
             self.flat.compile()
@@ -69,9 +72,7 @@ class RoundRunner:
         flat, rule = self.flat, self.rule
         state = self.new_state() if state is None else state
         memory = dict(state.vectors)  # the rule may replace entries of state.vectors by tensors of its own
-        flat.reset_buffers()
-        if self.task.buffers == "average":
-            reset_statistics(flat)
+        self.buffers.begin_round(state.buffers)
         flat.module.train()
         rule.state, rule.destination, rule.groups = state, destination or {}, self._groups
         versions = {name: vector._version for name, vector in assignment.vectors.items()}
@@ -80,7 +81,8 @@ class RoundRunner:
         flat.check_views()
         made = rule.finish(samples, loss)
         vectors = self._declared(made.vectors, self.method.report_vectors, "report_vectors")
-        kept = self._kept(rule.state, memory)
+        buffers = self.buffers.read()
+        kept = self._kept(rule.state, memory, buffers)
         if rule.destination:
             put_in(rule.destination, vectors)
             vectors = dict(rule.destination)
@@ -89,7 +91,6 @@ class RoundRunner:
             raise ConfigError(
                 f"{self.method.name}: the worker rule changes the assignment's vectors in place: copy them"
             )
-        buffers = read_buffers(flat).clone() if self.task.buffers == "average" else None
         # What identifies the round is the engine's to say: a user's rule cannot get it wrong.
         report = Report(
             assignment.worker,
@@ -113,12 +114,11 @@ class RoundRunner:
         # Seeded per step, not per round: step 3 draws the same numbers whatever steps 0 to 2 have drawn.
         with isolated():
             for step, chosen in enumerate(batches):
+                flat.load()
                 flat.clear_gradients()
-                most = task.micro_batch or len(chosen)
-                for first in range(0, len(chosen), most):
+                for first, part in task.parts(chosen):
                     source = derive(self.seed, "step", worker, n, step, *([first] if first else []))
                     seed_global(source)  # a data set, a loss or an augmentation may draw from any of them
-                    part = chosen[first : first + most]
                     batch = fetch(data, part, flat.params.device, task.collate)
                     if task.augment is not None:
                         batch = task.augment(batch, torch.Generator().manual_seed(source))
@@ -127,14 +127,17 @@ class RoundRunner:
                         loss = loss * (len(part) / len(chosen))  # the loss is a mean: its share in that of the batch
                     flat.add_gradients(loss)
                     total += loss.detach()
+                if step == 0:
+                    flat.check_copies()
                 self.rule.step(flat.gathered_gradients())
                 samples += len(chosen)
         return samples, float(total) / assignment.local_steps
 
-    def _kept(self, state: WorkerState, memory: dict[str, Tensor]) -> WorkerState:
+    def _kept(self, state: WorkerState, memory: dict[str, Tensor], buffers: Tensor | None) -> WorkerState:
         """What the rule keeps, in the memory that it was given: vectors of its own may change in the next round."""
         put_in(memory, self._declared(state.vectors, self.method.worker_vectors, "worker_vectors"))
-        return WorkerState(memory, plain_numbers(self.method.name, state.numbers, self.method.worker_numbers))
+        numbers = plain_numbers(self.method.name, state.numbers, self.method.worker_numbers)
+        return WorkerState(memory, numbers, buffers if self.buffers.encoding.keeps else None)
 
     def _declared(self, found: Mapping[str, Tensor], names: tuple[str, ...], where: str) -> dict[str, Tensor]:
         """The vectors in the declared order; an error where they are not those declared, of the model's size."""
@@ -152,6 +155,17 @@ class RoundRunner:
     def evaluate(self, params: Tensor, buffers: Tensor | None = None) -> Evaluation:
         """Losses and accuracy at these parameters."""
         return evaluate(self.task, self.flat, params, self.seed, buffers)
+
+
+def unchosen_changes(task: Task, method: Method, seed: int, workers: int) -> str | None:
+    """What to tell the user about buffers that a training step changes and no policy was chosen for."""
+    runner = RoundRunner(dataclasses.replace(task, compile=False), method, seed)
+    watch = Watch(runner.flat, task.buffers)
+    if not watch.needed:
+        return None
+    server = method.server(runner.flat.params, workers, task.size, runner.flat.layout)
+    runner.run(dataclasses.replace(server.start()[0], local_steps=1))
+    return watch.warning()
 
 
 def put_in(memory: Mapping[str, Tensor], vectors: Mapping[str, Tensor]) -> None:

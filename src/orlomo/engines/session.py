@@ -26,6 +26,7 @@ from orlomo.errors import Diverged, OrlomoError, ReportRefused
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import Row
+from orlomo.tasks.buffers import Buffers
 from orlomo.tasks.evaluation import Evaluation, load_trained
 from orlomo.tasks.task import Task
 
@@ -77,6 +78,8 @@ class Session:
         built = task.build(config.seed)
         initial = built.params.to(config.server_device)
         self.server = config.method.server(initial, config.workers, task.size, built.layout)
+        treated = Buffers(built, task.buffers)
+        self._encoding, self._initial_buffers = treated.encoding, treated.read()
         self.events = 0  # recorded so far
         self.reports = 0
         self._started = time.monotonic()
@@ -84,7 +87,20 @@ class Session:
         self._evaluated = 0  # intervals of evaluation begun
         self._evaluated_at = -1  # reports at the newest evaluation
         self._pending: deque[_PendingEvaluation] = deque()
-        self._worker_buffers: dict[int, Tensor] = {}
+        self._worker_buffers: dict[int, Tensor] = {}  # as each worker reported them last
+        self._newest_buffers: Tensor | None = None  # of the newest report, where the task keeps some
+
+    @property
+    def workers_keep_state(self) -> bool:
+        """Whether a worker's round depends on its earlier rounds."""
+        return self.config.method.keeps_worker_state or self._encoding.keeps
+
+    def new_state(self) -> WorkerState:
+        """What a worker keeps before its first round."""
+        state = self.config.method.worker_state(self.server.params)
+        if self._encoding.keeps and self._initial_buffers is not None:
+            state.buffers = self._initial_buffers.to(self.server.params.device)
+        return state
 
     def elapsed(self) -> float:
         """Real seconds, those of the earlier processes of this run included."""
@@ -116,6 +132,7 @@ class Session:
         """The report that was folded in, or dropped, last, as a row of the trace."""
         if report.buffers is not None:
             self._worker_buffers[report.worker] = report.buffers
+            self._newest_buffers = report.buffers if self._encoding.keeps else None
         self.events += 1
         self.reports += row["kind"] == REPORT  # not those that were dropped
         self._record({**row, "loss": report.loss})
@@ -164,7 +181,7 @@ class Session:
             "learning_rate": ledger.learning_rate(),
             "params_checksum": checksum(params),
         }
-        buffers = self.average_buffers()
+        buffers = self.combined_buffers()
         self._pending.append(_PendingEvaluation(row, params, buffers, evaluator.evaluate(params, buffers)))
 
     @property
@@ -197,12 +214,14 @@ class Session:
             self.callbacks.evaluation(Evaluated(full, first.params, first.buffers))
             self.callbacks.check()
 
-    def average_buffers(self) -> Tensor | None:
-        """The mean of what each worker reported last, where the task averages buffers."""
+    def combined_buffers(self) -> Tensor | None:
+        """Of what each worker reported last the mean, or the newest; None where there is none."""
+        newest = self._newest_buffers
         if not self._worker_buffers:
-            return None
+            return newest  # what workers kept does not begin again when the last one leaves
         # By worker, not by arrival: the order of a sum decides its last bits.
-        return torch.stack([self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]).mean(0)
+        reports = [self._worker_buffers[worker] for worker in sorted(self._worker_buffers)]
+        return self._encoding.combine(reports, reports[-1] if newest is None else newest)
 
     def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
         """The state dict of the model at these parameters, with running statistics as in an evaluation."""
@@ -229,6 +248,8 @@ class Session:
                 tensors[f"evaluation.{position}.buffers"] = pending.buffers
         for worker, buffers in self._worker_buffers.items():
             tensors[f"buffers.{worker}"] = buffers
+        if self._newest_buffers is not None:
+            tensors["newest_buffers"] = self._newest_buffers.clone()  # no two names may share memory
         values = {
             "finished": at_end and not self._pending,
             "stopped": self.callbacks.stop_reason if at_end and not self.complete else None,
@@ -262,11 +283,13 @@ class Session:
         device = self.config.server_device
         for position, row in enumerate(values["evaluations"]):
             params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
-            on_device = None if buffers is None else buffers.to(device)
+            on_device = None if buffers is None else _bytes(buffers).to(device)
             self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
         for name, buffers in tensors.items():
             if name.startswith("buffers."):
-                self._worker_buffers[int(name.removeprefix("buffers."))] = buffers.to(device)
+                self._worker_buffers[int(name.removeprefix("buffers."))] = _bytes(buffers).to(device)
+        if "newest_buffers" in tensors:
+            self._newest_buffers = tensors["newest_buffers"].to(device)
         assignments = []
         for worker, index, round_, rate, steps, first in values["held"]:
             sent = {name: vector.to(device) for name, vector in _below(tensors, f"held.{index}").items()}
@@ -274,12 +297,18 @@ class Session:
         return assignments
 
     def load_states(self, saved: Checkpoint) -> dict[int, WorkerState]:
-        """What the workers kept between rounds, by worker."""
-        device = self.config.server_device
-        return {
-            worker: WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers).to(device)
-            for worker, numbers in saved.values["worker_numbers"]
-        }
+        """What the workers kept between rounds, by worker; called after `load`."""
+        device, keeps = self.config.server_device, self._encoding.keeps
+        states = {}
+        for worker, numbers in saved.values["worker_numbers"]:
+            buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
+            states[worker] = WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers, buffers).to(device)
+        return states
+
+
+def _bytes(buffers: Tensor) -> Tensor:
+    """Those of a checkpoint, which was a vector of numbers in earlier versions."""
+    return buffers.view(torch.uint8)
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Shared memory between two processes. It has no name, so a killed run leaves nothing behind.
 
 A slot holds the vectors of one round by their names: what is assigned, what is reported, what the worker keeps, and the
-worker's buffers where the task averages them. None is ever used for two things, so that an assignment stays as it was
-sent until its report has been folded in.
+worker's buffers where the task averages or keeps some. No vector is ever used for two things, so that an assignment
+stays as it was sent until its report has been folded in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from orlomo.methods.method import Method
-from orlomo.tasks.evaluation import read_buffers
+from orlomo.tasks.buffers import RECALIBRATE, Buffers, Encoding
 from orlomo.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a slot holds: the names of its vectors, their length and type, and those of the averaged buffers."""
+    """What a slot holds: the names of its vectors, their length and type, and the bytes of reported buffers."""
 
     parameters: int
     dtype: torch.dtype
     buffers: int = 0
-    buffers_dtype: torch.dtype = torch.float32
+    keeps_buffers: bool = False  # some are kept by the worker: its last report's come with an assignment
     assignment: tuple[str, ...] = ("params",)
     report: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -38,9 +38,9 @@ class Shape:
     @classmethod
     def of(cls, task: Task, method: Method, seed: int, params: Tensor, keeps: bool = False) -> Shape:
         """For rounds of this task and method; `keeps`: with what a worker keeps, where that travels."""
-        like = read_buffers(task.build(seed)) if task.buffers == "average" else params.new_empty(0)
+        encoding = Encoding([]) if task.buffers == RECALIBRATE else Buffers(task.build(seed), task.buffers).encoding
         names = tuple(method.sent_vectors()), method.report_vectors, method.worker_vectors if keeps else ()
-        return cls(params.numel(), params.dtype, like.numel(), like.dtype, *names)
+        return cls(params.numel(), params.dtype, encoding.bytes, keeps and encoding.keeps, *names)
 
     @property
     def vector_bytes(self) -> int:
@@ -51,7 +51,7 @@ class Shape:
     @property
     def bytes(self) -> int:
         """The slot's size."""
-        return max(64, self.vector_bytes + self.buffers * self.buffers_dtype.itemsize)
+        return max(64, self.vector_bytes + self.buffers)
 
 
 class Slot:
@@ -75,7 +75,7 @@ class Slot:
         self.assignment = {name: next(parts) for name in shape.assignment}
         self.report = {name: next(parts) for name in shape.report}
         self.kept = {name: next(parts) for name in shape.kept}
-        self.buffers = whole[shape.vector_bytes :].view(shape.buffers_dtype)[: shape.buffers]
+        self.buffers = whole[shape.vector_bytes :][: shape.buffers]
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._handle is None:

@@ -86,7 +86,7 @@ class Report:
         samples: int = 0,
         loss: float = math.nan,
         round: int | None = None,  # checked when given: tells two stays of one worker apart
-        buffers: Tensor | None = None,  # running statistics, where the task averages them
+        buffers: Tensor | None = None,  # those that the task averages or keeps, as bytes
         finite: bool | None = None,  # whether the vectors are; None: the server looks for itself
         vectors: Vectors | None = None,
     ):
@@ -139,6 +139,8 @@ class Report:
 class WorkerState:
     """What a worker keeps between rounds: the method's `worker_vectors` and `worker_numbers`.
 
+    `buffers`: as in its last report, where the task keeps some; None before the first. Never changed in place.
+
     >>> state = WorkerState({"first_moment": torch.zeros(2)}, {"steps": 0})
     >>> state.numbers["steps"] += 1
     >>> state.copy().numbers
@@ -147,17 +149,20 @@ class WorkerState:
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
+    buffers: Tensor | None = None
 
     def copy(self) -> WorkerState:
-        """A copy that shares no memory with this one."""
-        return WorkerState({name: vector.clone() for name, vector in self.vectors.items()}, dict(self.numbers))
+        """A copy whose vectors share no memory with this one's."""
+        vectors = {name: vector.clone() for name, vector in self.vectors.items()}
+        return WorkerState(vectors, dict(self.numbers), self.buffers)
 
     def copy_from(self, other: WorkerState) -> None:
         """Become equal to another state of the same method, in the same memory."""
         for name, vector in other.vectors.items():
             self.vectors[name].copy_(vector)
-        self.numbers = dict(other.numbers)
+        self.numbers, self.buffers = dict(other.numbers), other.buffers
 
     def to(self, device: torch.device | str) -> WorkerState:
         """The same with its vectors on this device."""
-        return WorkerState({name: vector.to(device) for name, vector in self.vectors.items()}, dict(self.numbers))
+        vectors = {name: vector.to(device) for name, vector in self.vectors.items()}
+        return WorkerState(vectors, dict(self.numbers), None if self.buffers is None else self.buffers.to(device))

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _NormBase
 
 from orlomo.flat import FlatModule, Forward
 from orlomo.seeds import derive, generator, isolated, seed_global
+from orlomo.tasks.buffers import Buffers, begin_mean
 from orlomo.tasks.data import Data, data_size, fetch
 from orlomo.tasks.metrics import TRAIN, Measured, PlainForward, make_measure, measured, number, update
 from orlomo.tasks.shares import Stream
@@ -60,32 +61,30 @@ def evaluate(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: T
 def load_trained(task: Task, flat: FlatModule, params: Tensor, seed: int, buffers: Tensor | None = None) -> None:
     """Make the module the trained model at these parameters, in evaluation mode.
 
-    `buffers`: the workers' averaged running statistics where the task averages them; else they are recalibrated.
+    `buffers`: what the workers reported of them, combined; None: nothing, so that statistics are recalibrated.
     """
     flat.params.copy_(params)
-    # Buffers of an earlier evaluation must not leak into this one.
-    flat.reset_buffers()
-    with isolated():
-        # Recalibration calls the loss, which may draw random numbers.
-        seed_global(derive(seed, "evaluation"))
-        if task.buffers == "average" and buffers is not None:
-            write_buffers(flat, buffers)
-        else:
-            _recalibrate(task, flat, seed)
+    flat.load()
+    treated = Buffers(flat, task.buffers)
+    treated.load(buffers)  # those of an earlier evaluation must not leak into this one
+    layers = treated.recalibrated + (treated.averaged if buffers is None else [])
+    if layers:
+        with isolated():
+            # Recalibration calls the loss, which may draw random numbers.
+            seed_global(derive(seed, "evaluation"))
+            _recalibrate(task, flat, seed, layers)
+        treated.restore(buffers, layers)
     flat.check_views()
     flat.module.eval()
 
 
-def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
+def _recalibrate(task: Task, flat: FlatModule, seed: int, layers: list[_NormBase]) -> None:
     """Recompute running statistics at the present parameters, from full training batches fixed by the seed."""
-    layers = [m for m in flat.module.modules() if isinstance(m, _NormBase) and m.track_running_stats]
-    if not layers:
-        return
     flat.module.eval()  # dropout stays off; only the statistics are in training mode
-    # `reset_statistics` sets them to None, for a plain mean over the batches.
+    # `begin_mean` sets them to None, for a plain mean over the batches.
     momenta = {layer: layer.momentum for layer in layers}
-    reset_statistics(flat)
     for layer in layers:
+        begin_mean(layer)
         layer.train()
     known = known_data(task, seed)
     size = data_size(known)
@@ -100,27 +99,6 @@ def _recalibrate(task: Task, flat: FlatModule, seed: int) -> None:
                 task.loss(flat.module, batch)
     for layer, momentum in momenta.items():
         layer.momentum = momentum
-
-
-def reset_statistics(flat: FlatModule) -> None:
-    """Reset running statistics; BatchNorm's as a plain mean over the batches to come, not as a moving average."""
-    for module in flat.module.modules():
-        if isinstance(module, _NormBase):
-            module.reset_running_stats()
-            if isinstance(module, _BatchNorm):
-                module.momentum = None
-
-
-def read_buffers(flat: FlatModule) -> Tensor:
-    """All floating-point buffers as one vector."""
-    return torch.cat([buffer.flatten() for buffer in flat.float_buffers()] or [flat.params.new_empty(0)])
-
-
-def write_buffers(flat: FlatModule, values: Tensor) -> None:
-    """Write such a vector back."""
-    buffers = flat.float_buffers()
-    for buffer, part in zip(buffers, torch.split(values, [b.numel() for b in buffers]), strict=True):
-        buffer.copy_(part.view_as(buffer))
 
 
 def _measure(

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from orlomo.errors import require, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.records.tables import METRICS, MetricColumn
 
 if TYPE_CHECKING:
@@ -185,7 +186,15 @@ def update(measure: Measure, model: nn.Module, batch: Batch, samples: int) -> No
     """Give a measure a batch of so many samples, which cannot be read off what a user's function has collated."""
     if isinstance(measure, _Mean):
         measure.batch_samples = samples
-    measure.update(model, batch)
+    try:
+        measure.update(model, batch)
+    except RuntimeError as error:
+        if torch.is_grad_enabled() or "does not require grad" not in str(error):
+            raise
+        raise ConfigError(
+            "the loss or a metric takes a gradient, and evaluations compute none: write `with torch.enable_grad():` "
+            "around that part of it"
+        ) from error
 
 
 def number(name: str, value: object) -> float:

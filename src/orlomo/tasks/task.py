@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -19,12 +20,12 @@ from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.flat import FlatModule, Group, GroupVectors, checked
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.batches import Order, check_sampler, epoch_samples, round_batches
+from orlomo.tasks.buffers import RECALIBRATE, Policies, checked_policies, first_match
 from orlomo.tasks.data import Batch, Collate, Data, checked_data, select
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
 from orlomo.tasks.shares import PerWorker, Stream
 
 SAMPLINGS = ("epochs", "replacement")
-BUFFERS = ("recalibrate", "average")
 EVALUATION_BATCH = 250
 """Divides the sizes of the usual test sets: a compiled model then needs no second version for a smaller last batch."""
 
@@ -61,7 +62,8 @@ class Task:
         autocast: `bfloat16` to compute the model and the loss under `torch.autocast`; parameters stay as they are.
         evaluation_batch_size: samples in a batch of an evaluation; None: 250 with `classification_loss`, which treats
             samples one by one, else `batch_size`, since a loss may compare the samples of a batch.
-        buffers: what to do with running statistics: `recalibrate` or `average` (see docs/batchnorm.md).
+        buffers: what becomes of running statistics, counters and queues: `recalibrate`, `average`, `keep` or `reset`,
+            or a table from patterns of buffers' names to these (see docs/how-to/buffers.md).
         compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
         name: for tables and run folders.
         facts: known constants (the smoothness L, the noise sigma, the minimum), for theory.
@@ -89,7 +91,7 @@ class Task:
     micro_batch: int | None = None
     autocast: str | torch.dtype | None = None
     evaluation_batch_size: int | None = None
-    buffers: str = "recalibrate"
+    buffers: Policies = RECALIBRATE
     compile: bool = False
     name: str = "custom"
     facts: dict[str, float] = field(default_factory=dict)
@@ -116,8 +118,7 @@ class Task:
             object.__setattr__(self, "test_data", _checked_tests(self.test_data, self.train_data))
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
-        if self.buffers not in BUFFERS:
-            raise unknown_name("treatment of buffers", self.buffers, BUFFERS)
+        object.__setattr__(self, "buffers", checked_policies(self.buffers))
         require(self.collate is None or callable(self.collate), "collate must be a function of a list of samples")
         check_sampler(self)
         streams = isinstance(self.train_data, Stream) and self.sampling != "epochs"
@@ -150,6 +151,13 @@ class Task:
         usual = EVALUATION_BATCH if self.has_plain_loss else self.batch_size
         return self.evaluation_batch_size or min(usual, self.micro_batch or usual)
 
+    def parts(self, chosen: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The samples of a local step in parts that go through the model at once, each with where it begins."""
+        count = -(-len(chosen) // (self.micro_batch or len(chosen)))
+        # Of equal size where that divides, else one apart: BatchNorm would fail on a last part of one sample.
+        bounds = [len(chosen) * part // count for part in range(count + 1)]
+        return [(begin, chosen[begin:end]) for begin, end in itertools.pairwise(bounds)]
+
     def casting(self, model: nn.Module) -> AbstractContextManager[object]:
         """Within, the model computes in the task's precision."""
         if self.autocast is None:
@@ -168,7 +176,7 @@ class Task:
         # Model code draws from global generators: they are set from the seed, and the caller's restored.
         with isolated():
             seed_global(derive(seed, "model"))
-            flat = FlatModule(checked(self.model()).to(device))
+            flat = FlatModule(checked(self.model()).to(device), self._has_policy)
         self.group_vectors(flat)  # a pattern that matches nothing is an error here
         return flat
 
@@ -177,6 +185,9 @@ class Task:
         if not self.groups and (self.decay_biases or not weight_decay):
             return None
         return flat.group_vectors(self.groups, self.decay_biases, weight_decay)
+
+    def _has_policy(self, name: str) -> bool:
+        return first_match(self.buffers, name) is not None
 
     def initial_params(self, seed: int) -> Tensor:
         """w_0."""

@@ -49,7 +49,7 @@ class Live(Engine):
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
         self._wanted_workers, self._has_begun = setup.workers, False
         self._since = time.time_ns()
-        limit, keeps = self.config.method.max_workers, self.config.method.keeps_worker_state
+        limit, keeps = self.config.method.max_workers, self.session.workers_keep_state
         self.membership = Membership(limit, keeps)
         if resumed is not None:
             self._held = {assignment.worker: assignment for assignment in self.session.load(resumed)}

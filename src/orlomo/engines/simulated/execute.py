@@ -5,7 +5,6 @@ The simulated engine makes its schedule first, `replay` reads one from events.cs
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Sequence
 
@@ -87,9 +86,7 @@ class Execution:
 
     def _run(self, pool: Pool, signals: Signals) -> None:
         session = self.session
-        method, params = self.config.method, self.server.params
-        new_state = functools.partial(method.worker_state, params)
-        self._ahead = ahead = RoundsAhead(pool, self.schedule, session.events, self._states, new_state)
+        self._ahead = ahead = RoundsAhead(pool, self.schedule, session.events, self._states, session.new_state)
         session.begin_pending(ahead)
         if session.events == 0 and not self._first_assignments:
             self._first_assignments = self.server.start()
@@ -174,7 +171,7 @@ class Execution:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        held, states = self._ahead.assignments.values(), self._states if self.config.method.keeps_worker_state else {}
+        held, states = self._ahead.assignments.values(), self._states if self.session.workers_keep_state else {}
         self.session.save(held, self.at_end, states, schedule=self.schedule.digest())
 
 

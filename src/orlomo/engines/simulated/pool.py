@@ -44,7 +44,7 @@ class RoundRequest(NamedTuple):
 
 
 class EvaluationRequest(NamedTuple):
-    """Parameters to evaluate, with averaged buffers where the task averages them.
+    """Parameters to evaluate, with the buffers that workers reported, where they do.
 
     On its way to a job they are in a slot, and `buffers` says whether there are any.
     """
@@ -147,7 +147,6 @@ class ProcessPool(Pool):
         count = 2 * jobs + 2  # see RoundsAhead: two slots are not for work ahead
         shape = Shape.of(task, method, seed, params, keeps=True)
         self._slots = [Slot(shape) for _ in range(count)]
-        self._averages = task.buffers == "average"
         self._free = deque(range(count))
         self._slot_of: dict[int, int] = {}
         self._queue: deque[tuple[int, int, Request]] = deque()
@@ -177,6 +176,8 @@ class ProcessPool(Pool):
                 slot.assignment[name].copy_(vector)
             for name, vector in request.state.vectors.items():
                 slot.kept[name].copy_(vector)
+            if request.state.buffers is not None:
+                slot.buffers.copy_(request.state.buffers)
             light = RoundRequest(request.assignment.without_vectors(), WorkerState({}, request.state.numbers))
         else:
             assert isinstance(request.params, Tensor)
@@ -218,9 +219,10 @@ class ProcessPool(Pool):
     def _computed(self, ticket: int, light: Computed) -> Computed:
         """A round's outcome with its vectors: the report's are in the slot until that is released."""
         slot = self._slots[self._slot_of[ticket]]
-        buffers = slot.buffers.clone() if self._averages else None  # kept longer than the slot
+        buffers = slot.buffers.clone() if slot.shape.buffers else None  # kept longer than the slot
         kept = {name: vector.clone() for name, vector in slot.kept.items()}  # as are these
-        return Computed(light.report.with_vectors(slot.report, buffers), WorkerState(kept, light.state.numbers))
+        state = WorkerState(kept, light.state.numbers, buffers if slot.shape.keeps_buffers else None)
+        return Computed(light.report.with_vectors(slot.report, buffers), state)
 
     def release(self, ticket: int) -> None:
         self._free.append(self._slot_of.pop(ticket))
@@ -308,7 +310,8 @@ def _compute(runner: RoundRunner, slot: Slot, request: Request) -> Result:
     if isinstance(request, EvaluationRequest):
         return runner.evaluate(slot.assignment["params"], slot.buffers if request.buffers else None)
     assignment = request.assignment.with_vectors(slot.assignment)
-    report, state = runner.run(assignment, WorkerState(dict(slot.kept), request.state.numbers), slot.report)
+    kept = WorkerState(dict(slot.kept), request.state.numbers, slot.buffers if slot.shape.keeps_buffers else None)
+    report, state = runner.run(assignment, kept, slot.report)
     if report.buffers is not None:
         slot.buffers.copy_(report.buffers)
     return Computed(report.without_vectors(), WorkerState({}, state.numbers))
