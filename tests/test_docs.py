@@ -22,6 +22,7 @@ def python_of(guide: str) -> str:
 GUIDES = {
     "how-to/own-method.md": ("the parameters agree, bit for bit", 2),
     "how-to/precision-and-groups.md": ("the parameters agree, bit for bit", 3),
+    "how-to/resume-and-change.md": ("the parameters agree, bit for bit", 3),
 }
 """Each with what it prints, and how often."""
 

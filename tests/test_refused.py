@@ -127,7 +127,7 @@ def loaded(out: Path, *build: object) -> object:
 
 LATER: dict[str, tuple[Tried, str]] = {
     "a schedule that gives NaN": (lambda out: scheduled(out, lambda e: float("nan") if e > 1 else 1), "for epoch 1.02"),
-    "a schedule below 0": (lambda out: scheduled(out, lambda epoch: 1 - epoch), "for epoch 1.02: it must give a finite"),
+    "a schedule below 0": (lambda out: scheduled(out, lambda epoch: 1 - epoch), "for epoch 1.02: it must give"),
     "a schedule that gives a text": (lambda out: scheduled(out, lambda epoch: "1"), "a finite number of 0 or more"),
     "a schedule that gives None": (lambda out: scheduled(out, lambda epoch: None), "gives None for epoch 0"),
     "a schedule of chance": (lambda out: scheduled(out, lambda e: __import__("random").random()), "the epoch alone"),
