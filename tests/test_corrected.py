@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import WeightedRandomSampler
 
 import orlomo
+import own_data as own
 from orlomo.tasks.task import classification_loss
 from stateful import Caching, Expanded, normed, queued, saved, steps, warnings
 from user import INPUTS, LABELS, Mixed, Output, draws, evaluated, in_place, penalty, scored, task, train
@@ -24,7 +26,20 @@ SETTINGS: dict[str, Check] = {
     "whole-number epochs": lambda out: train(task(), out, epochs=2).finished,
 }
 
-DATA: dict[str, Check] = {}
+DATA: dict[str, Check] = {
+    "a list of pictures": lambda out: own.unlabelled(train_data=[torch.ones(3, 4, 4)] * 9).size == 9,
+    "a list of vectors": lambda out: train(own.unlabelled(train_data=list(torch.randn(64, 4))), out).finished,
+    "numpy columns": lambda out: train(task(train_data=(INPUTS.numpy(), LABELS.numpy())), out).finished,
+    "a dict of tensors": lambda out: train(own.by_name(), out).finished,
+    "a list of pairs": lambda out: train(task(train_data=list(zip(INPUTS, LABELS, strict=True))), out).finished,
+    "samples of unequal size": lambda out: train(own.text(), out).metric_columns["test_accuracy"][-1] >= 0,
+    "an IterableDataset with a length": lambda out: train(task(train_data=own.Numbers(64)), out).finished,
+    "a stream without a length": lambda out: (
+        train(own.unlabelled(train_data=orlomo.Stream(own.Endless(), samples=64)), out).finished
+    ),
+    "each worker its own": lambda out: [row["data"] for row in train(own.two_sites(), out).worker_data] == ["a", "b"],
+    "drawn by weight": lambda out: train(task(sampler=WeightedRandomSampler([1.0] * 64, 64)), out).finished,
+}
 
 MODEL: dict[str, Check] = {
     "np.random in the loss": lambda out: len(set(draws(out, "numpy"))) >= 32,

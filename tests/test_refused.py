@@ -9,15 +9,17 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import orlomo
+import own_data as own
 from orlomo import Group
 from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
-from user import LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
+from user import INPUTS, LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
 
 Tried = Callable[[Path], object]
 
@@ -27,6 +29,43 @@ SETTINGS: dict[str, tuple[Tried, str]] = {
 
 DATA: dict[str, tuple[Tried, str]] = {
     "an empty data set": (lambda out: train(task(train_data=[]), out), "train_data is empty"),
+    "no data": (lambda out: task(train_data=None), "not NoneType"),
+    "a file's name": (lambda out: task(train_data="data.csv"), "a text, 'data.csv': load the data"),
+    "a DataLoader": (lambda out: task(train_data=own.LOADER), "give its data set (loader.dataset)"),
+    "a DataFrame": (
+        lambda out: task(train_data=pytest.importorskip("pandas").DataFrame()),
+        "a DataFrame: give tensors",
+    ),
+    "an iterator": (lambda out: task(train_data=iter([1, 2])), "which can be read only once"),
+    "columns in a list": (lambda out: task(train_data=[INPUTS, LABELS]), "for columns give a tuple"),
+    "a list of shards": (lambda out: task(train_data=own.SHARDS), "orlomo.PerWorker gives each worker its own"),
+    "columns of other lengths": (lambda out: task(train_data=(INPUTS, LABELS[:9])), "tensors of [64, 9] samples"),
+    "a dict of lists": (lambda out: task(train_data={"x": [1], "y": [2]}), "all of its values must be tensors"),
+    "one number": (lambda out: task(train_data=torch.tensor(3.0)), "is a single number"),
+    "an array of texts": (lambda out: task(train_data=np.array(["a", "b"])), "which torch has no type for"),
+    "a data set without a length": (lambda out: task(train_data=own.Unsized()), "must be tensors or a map-style"),
+    "a stream without a length": (lambda out: task(train_data=own.Endless()), "give Stream(data, samples=...)"),
+    "a stream of no samples": (lambda out: orlomo.Stream(own.Endless(), samples=0), "a whole number of at least 1"),
+    "a stream to test on": (lambda out: task(test_data=own.Numbers(9)), "give a map-style data set"),
+    "a stream with replacement": (
+        lambda out: task(train_data=own.Numbers(9), sampling="replacement"),
+        "leave sampling",
+    ),
+    "a stream of an open file": (lambda out: train(own.unlabelled(train_data=own.Open()), out), "cannot be copied for"),
+    "each its own, to test on": (lambda out: task(test_data=orlomo.PerWorker([INPUTS])), "cannot be PerWorker"),
+    "each its own, of none": (lambda out: orlomo.PerWorker([]), "PerWorker needs a list of data sets"),
+    "each its own, some held out": (
+        lambda out: train(task(train_data=orlomo.PerWorker([own.COLUMNS])), out, held_out=0.1),
+        "samples and held_out need one data set",
+    ),
+    "samples of unequal size": (lambda out: train(task(train_data=own.RAGGED), out), "give Task(collate=...)"),
+    "collate=3": (lambda out: task(collate=3), "collate must be a function"),
+    "a batch sampler": (lambda out: task(sampler=own.BATCHED), "give one that draws samples"),
+    "a distributed sampler": (lambda out: task(sampler=own.DISTRIBUTED), "each worker has an order of its own"),
+    "a sampler with a generator": (lambda out: task(sampler=own.SEEDED), "so that the run's seed decides"),
+    "a sampler beyond the data": (lambda out: train(task(sampler=lambda draw: [64] * 8), out), "but there are 64"),
+    "a sampler of floats": (lambda out: train(task(sampler=lambda draw: [0.5] * 8), out), "must give whole numbers"),
+    "a sampler that is a list": (lambda out: task(sampler=[1, 2]), "sampler must be a torch Sampler, not list"),
 }
 
 MODEL: dict[str, tuple[Tried, str]] = {
