@@ -62,6 +62,7 @@ MODEL: dict[str, Check] = {
     "scores per position, either order": lambda out: isnan(
         scored(lambda x: torch.stack([-x[:, :2], x[:, :2]], 2), labels=(INPUTS[:, :2] > 0).long())
     ),
+    "a group with a tensor as its rate": lambda out: orlomo.Group("*", torch.tensor(0.5)).learning_rate == 0.5,
     "a gradient in the loss": lambda out: train(task(loss=penalty), out).finished,
     "parameters of several dtypes": lambda out: train(task(model=Mixed), out).params.dtype is torch.float32,
     "autocast of the task": lambda out: train(task(autocast="bfloat16"), out).finished,

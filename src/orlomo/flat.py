@@ -43,7 +43,11 @@ class Group:
         require(
             isinstance(self.pattern, str), f"a group's pattern must be a text, as in 'head.*', not {self.pattern!r}"
         )
-        for name, value in (("learning_rate", self.learning_rate), ("weight_decay", self.weight_decay)):
+        for name in ("learning_rate", "weight_decay"):
+            value = getattr(self, name)
+            if getattr(value, "shape", None) == ():  # numpy's and torch's numbers
+                value = value.item()
+                object.__setattr__(self, name, value)
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
             good = number or (name == "weight_decay" and value is None)
             require(good, f"group {self.pattern!r}: {name} must be a number of at least 0, not {value!r}")
