@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import isnan
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import WeightedRandomSampler
@@ -91,7 +92,27 @@ LOSSES: dict[str, Check] = {
     "a loss of shape (1,)": lambda out: train(task(loss=lambda m, b: classification_loss(m, b)[None]), out).finished,
 }
 
-LATER: dict[str, Check] = {}
+
+def longer(out: Path, **changes: object) -> orlomo.Run:
+    """A finished run of two epochs, resumed with changes."""
+    train(task(), out)
+    return orlomo.resume(out, task=task(), jobs=1, **changes)  # type: ignore[arg-type]
+
+
+LATER: dict[str, Check] = {
+    "more epochs for a finished run": lambda out: longer(out, epochs=3).metrics["epoch"].max() >= 3,
+    "numbers of numpy": lambda out: (
+        longer(out, epochs=np.float32(3), learning_rate=np.float64(0.5)).changes[0].epochs == 3
+    ),
+    "the same epochs again": lambda out: longer(out, epochs=2).changes == (),
+    "a change replays": lambda out: (
+        orlomo.replay(longer(out, epochs=3, learning_rate=0.01).folder, task=task(), jobs=1).agrees
+    ),
+    "a lambda as schedule": lambda out: (
+        train(task(), out, method=orlomo.OrLoMo(local_steps=2, schedule=lambda epoch: 0.5**epoch)).finished
+    ),
+    "the model is in evaluation mode": lambda out: not train(task(), out).model(task()).training,
+}
 """Resuming with changes, schedules, models of finished runs."""
 
 ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER
