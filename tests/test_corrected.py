@@ -122,7 +122,9 @@ MODEL: dict[str, Check] = {
     "scores per position, either order": lambda out: isnan(
         scored(lambda x: torch.stack([-x[:, :2], x[:, :2]], 2), labels=(INPUTS[:, :2] > 0).long())
     ),
-    "a group with a tensor as its rate": lambda out: orlomo.Group("*", torch.tensor(0.5)).learning_rate == 0.5,
+    "a group with a tensor as its rate": lambda out: (
+        orlomo.Group("*", rate_factor=torch.tensor(0.5)).rate_factor == 0.5
+    ),
     "a gradient in the loss": lambda out: train(task(loss=penalty), out).finished,
     "parameters of several dtypes": lambda out: train(task(model=Mixed), out).params.dtype is torch.float32,
     "autocast of the task": lambda out: train(task(autocast="bfloat16"), out).finished,
@@ -150,7 +152,27 @@ LOSSES: dict[str, Check] = {
     "a loss of shape (1,)": lambda out: train(task(loss=lambda m, b: classification_loss(m, b)[None]), out).finished,
 }
 
-LATER: dict[str, Check] = {}
+
+def longer(out: Path, **changes: object) -> orlomo.Run:
+    """A finished run of two epochs, resumed with changes."""
+    train(task(), out)
+    return orlomo.resume(out, task=task(), jobs=1, **changes)  # type: ignore[arg-type]
+
+
+LATER: dict[str, Check] = {
+    "more epochs for a finished run": lambda out: longer(out, epochs=3).metrics["epoch"].max() >= 3,
+    "numbers of numpy": lambda out: (
+        longer(out, epochs=np.float32(3), learning_rate=np.float64(0.5)).changes[0].epochs == 3
+    ),
+    "the same epochs again": lambda out: longer(out, epochs=2).changes == (),
+    "a change replays": lambda out: (
+        orlomo.replay(longer(out, epochs=3, learning_rate=0.01).folder, task=task(), jobs=1).agrees
+    ),
+    "a lambda as schedule": lambda out: (
+        train(task(), out, method=orlomo.OrLoMo(local_steps=2, schedule=lambda epoch: 0.5**epoch)).finished
+    ),
+    "the model is in evaluation mode": lambda out: not train(task(), out).model(task()).training,
+}
 """Resuming with changes, schedules, models of finished runs."""
 
 ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER

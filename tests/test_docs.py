@@ -21,7 +21,12 @@ def python_of(guide: str) -> str:
 
 GUIDES = sorted(f"how-to/{path.name}" for path in (DOCS / "how-to").glob("*.md") if "```python" in path.read_text())
 
-REPLAYS = {"how-to/buffers.md": 1, "how-to/own-method.md": 2, "how-to/precision-and-groups.md": 3}
+REPLAYS = {
+    "how-to/buffers.md": 1,
+    "how-to/own-method.md": 2,
+    "how-to/precision-and-groups.md": 3,
+    "how-to/resume-and-change.md": 3,
+}
 """How often a guide prints that a replay agrees."""
 
 

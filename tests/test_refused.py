@@ -189,11 +189,14 @@ MODEL: dict[str, tuple[Tried, str]] = {
     "a group of nothing": (lambda out: train(task(groups=[Group("0.wieght")]), out), "did you mean '0.weight'"),
     "a group after all are taken": (lambda out: train(task(groups=[Group("*"), Group("2.*")]), out), "put it first"),
     "groups as torch has them": (lambda out: task(groups=[{"params": [], "lr": 1}]), "must be a list of Group objects"),
-    "a group with a rate of text": (lambda out: task(groups=[Group("*", "0.1")]), "learning_rate must be a number"),
+    "a group with a rate of text": (
+        lambda out: task(groups=[Group("*", rate_factor="0.1")]),
+        "rate_factor must be a number",
+    ),
     "a negative decay": (lambda out: task(groups=[Group("*", weight_decay=-1)]), "weight_decay must be a number"),
     "decay_biases=0.1": (lambda out: task(decay_biases=0.1), "decay_biases must be True or False"),
     "groups and a rule that does not know them": (
-        lambda out: train(task(groups=[Group("*", 2)]), out, method=orlomo.method(OWN_METHOD)),
+        lambda out: train(task(groups=[Group("*", rate_factor=2)]), out, method=orlomo.method(OWN_METHOD)),
         "must use self.groups in `step`",
     ),
     "autocast='float16'": (lambda out: task(autocast="float16"), "use 'bfloat16', which needs no scaling"),
@@ -251,7 +254,40 @@ LOSSES: dict[str, tuple[Tried, str]] = {
     "a frozen model": (lambda out: train(task(model=lambda: nn.Linear(4, 2).requires_grad_(False)), out), "trainable"),
 }
 
-LATER: dict[str, tuple[Tried, str]] = {}
+
+def scheduled(out: Path, schedule: object) -> object:
+    return train(task(), out, method=orlomo.OrLoMo(local_steps=2, schedule=schedule))  # type: ignore[arg-type]
+
+
+def again(out: Path, **changes: object) -> object:
+    """A finished run of two epochs, in another folder, resumed with changes."""
+    folder = out.with_name("finished")
+    train(task(), folder)
+    return orlomo.resume(folder, task=task(), jobs=1, **changes)  # type: ignore[arg-type]
+
+
+def loaded(out: Path, *build: object) -> object:
+    return train(task(), out.with_name("finished")).model(*build)  # type: ignore[arg-type]
+
+
+LATER: dict[str, tuple[Tried, str]] = {
+    "a schedule that gives NaN": (lambda out: scheduled(out, lambda e: float("nan") if e > 1 else 1), "for epoch 1.02"),
+    "a schedule below 0": (lambda out: scheduled(out, lambda epoch: 1 - epoch), "for epoch 1.02: it must give"),
+    "a schedule that gives a text": (lambda out: scheduled(out, lambda epoch: "1"), "a finite number of 0 or more"),
+    "a schedule that gives None": (lambda out: scheduled(out, lambda epoch: None), "gives None for epoch 0"),
+    "a schedule of chance": (lambda out: scheduled(out, lambda e: __import__("random").random()), "the epoch alone"),
+    "a schedule of two arguments": (lambda out: scheduled(out, lambda epoch, step: 1), "must take the epoch alone"),
+    "a scheduler's class": (lambda out: scheduled(out, __import__("torch").optim.lr_scheduler.StepLR), "not <class"),
+    "a number as schedule": (lambda out: scheduled(out, 0.9), "a function of the epoch"),
+    "a schedule's file that is not there": (lambda out: scheduled(out, "no.py:decay"), "cannot read the schedule file"),
+    "fewer epochs than it has done": (lambda out: again(out, epochs=1), "is finished with 2 epochs: give more"),
+    "another rate of a finished run": (lambda out: again(out, learning_rate=0.1), "needs more epochs"),
+    "a learning rate below 0": (lambda out: again(out, epochs=3, learning_rate=-1), "learning_rate must be above 0"),
+    "epochs as a text": (lambda out: again(out, epochs="3"), "epochs must be a number, not '3'"),
+    "endless epochs": (lambda out: again(out, epochs=float("inf")), "epochs must be above 0 and finite, not inf"),
+    "the model of a Task without it": (lambda out: loaded(out), "as in run.model(task)"),
+    "another model": (lambda out: loaded(out, __import__("torch").nn.Linear(4, 2)), "the file has no bias"),
+}
 """Resuming with changes, schedules, models of finished runs."""
 
 ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER

@@ -13,7 +13,8 @@ import tomli_w
 
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.loading import class_digest, is_import_path, source_digest
+from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
+from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
 from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle
 
@@ -103,6 +104,7 @@ class RunConfig:
         require(often, f"evaluate_every must be at least a millionth of an epoch, not {self.evaluate_every}")
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
         self._check_engine()
+        self.method.check_schedule(self.epochs)
         limit = self.method.max_workers
         if limit is not None and self.workers > limit:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
@@ -187,7 +189,8 @@ def check_reads_back(config: RunConfig) -> None:
                 f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
                 "or lists and tables of them"
             ) from None
-    given = config.method if methods.to_table(config.method)["name"] == CUSTOM else None
+    table = methods.to_table(config.method)
+    given = config.method if CUSTOM in (table["name"], table.get("schedule")) else None
     again = from_table(tomllib.loads(write(config)), method=given)
     # Compared by the tables, too: a user's class may define an equality of its own.
     if again.method != config.method or to_table(again) != to_table(config):
@@ -195,12 +198,17 @@ def check_reads_back(config: RunConfig) -> None:
 
 
 def code_digests(config: RunConfig) -> dict[str, str]:
-    """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
+    """The sha256 of the user's files that decide the result: of `task`, `method`, `schedule`, where each is in one."""
     from orlomo.methods import tables as methods
 
     found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
     name = str(methods.to_table(config.method)["name"])
     found["method"] = class_digest(type(config.method)) if name == CUSTOM or is_import_path(name) else ""
+    schedule = getattr(config.method, "schedule", "")
+    if callable(schedule):
+        found["schedule"] = function_digest(schedule)
+    elif is_own(schedule):
+        found["schedule"] = source_digest(schedule)
     return {what: digest for what, digest in found.items() if digest}
 
 
@@ -225,6 +233,8 @@ def read(path: Path) -> dict[str, Any]:
         table["task"] = str(path.parent.absolute() / task)
     if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):
         own["name"] = str(path.parent.absolute() / own["name"])
+    if isinstance(own, dict) and ".py:" in str(own.get("schedule", "")):
+        own["schedule"] = str(path.parent.absolute() / own["schedule"])
     if isinstance(chosen := table.get("cluster"), dict):
         for speed in chosen.get("speeds", []):
             if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):

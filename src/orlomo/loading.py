@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from orlomo.errors import ConfigError, require, unknown_name
 
@@ -47,7 +49,15 @@ def class_digest(kind: type) -> str:
     return total.hexdigest() if any(path is not None for path in files) else ""
 
 
-def _source_file(kind: type) -> Path | None:
+def function_digest(function: object) -> str:
+    """The same of a function, or of the class of an object that is called like one."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    path = _source_file(function if hasattr(function, "__code__") else type(function))
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
+
+
+def _source_file(kind: Any) -> Path | None:
     try:
         path = Path(inspect.getsourcefile(kind) or "")
     except (OSError, TypeError):

@@ -25,7 +25,7 @@ METHOD_FLAGS: dict[str, tuple[type, str]] = {
     "local_steps": (int, "local steps in a round (S)"),
     "weight_decay": (float, "L2 weight decay"),
     "clip_norm": (float, "largest norm of a local gradient"),
-    "schedule": (str, "of the learning rate: constant, step:80,120, cosine:160"),
+    "schedule": (str, "of the learning rate: constant, step:80,120, cosine:160, or your own: FILE.py:NAME"),
     "warmup_epochs": (float, "linear warm-up"),
     "global_rate": (str, "eta: delay-adaptive or constant"),
 }

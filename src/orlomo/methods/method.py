@@ -71,7 +71,8 @@ class Method(ABC):
         local_steps: S, local steps in a round.
         weight_decay: L2, added to the local gradient.
         clip_norm: largest norm of a local gradient; None: no limit.
-        schedule: of the learning rate, by epochs folded in: `constant`, `step:80,120`, `cosine:160`.
+        schedule: of the learning rate, by epochs folded in: `constant`, `step:80,120`, `cosine:160`; or a function
+            epoch -> factor, best as `FILE.py:NAME`, which a run can record (see docs/how-to/resume-and-change.md).
         warmup_epochs: epochs over which the learning rate rises linearly at the start.
 
     >>> import orlomo
@@ -105,7 +106,7 @@ class Method(ABC):
     local_steps: int = 16
     weight_decay: float = 0.0
     clip_norm: float | None = None
-    schedule: str = "constant"
+    schedule: str | Callable[[float], float] = "constant"
     warmup_epochs: float = 0.0
 
     def __init_subclass__(cls, **more: object) -> None:
@@ -128,7 +129,8 @@ class Method(ABC):
             0 <= self.weight_decay < math.inf, f"weight_decay must be 0 or more, and finite, not {self.weight_decay}"
         )
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be above 0, not {self.clip_norm}")
-        rates.schedule(self.schedule, self.warmup_epochs)
+        object.__setattr__(self, "schedule", rates.resolve(self.schedule))
+        rates.schedule(self.schedule, self.warmup_epochs)(0.0)
         self._check_vectors()
 
     def _check_class(self) -> None:
@@ -206,6 +208,10 @@ class Method(ABC):
         if not self.varies:
             return self.learning_rate
         return self.learning_rate * rates.schedule(self.schedule, self.warmup_epochs)(samples / epoch_samples)
+
+    def check_schedule(self, epochs: float) -> None:
+        """Raise a `ConfigError` where the schedule gives no learning rate for an epoch up to this one."""
+        rates.check(self.schedule, epochs)
 
     def eta(self, delay: int, workers: int) -> float:
         """The global rate: the server's weight for a report with this delay. 1/K, unless a method defines another."""

@@ -32,7 +32,7 @@ from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
-from orlomo.records.best import Best
+from orlomo.records.best import Best, Build
 from orlomo.records.changes import Change, changed_table, read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import (
@@ -90,10 +90,11 @@ class Run:
 
     def runnable_config(self, method: Method | None = None) -> RunConfig:
         """The config with which it began, with the method's code loaded; one that only Python has must be given."""
-        name = self._table["method"].get("name") if isinstance(self._table["method"], dict) else None
-        if name == CUSTOM and method is None:
+        table = self._table["method"] if isinstance(self._table["method"], dict) else {}
+        if method is None and CUSTOM in (table.get("name"), table.get("schedule")):
+            what = "a method that" if table.get("name") == CUSTOM else "whose schedule is a function that"
             raise ConfigError(
-                f"{self.folder} trains with {self.config.method.name}, a method that only Python has: "
+                f"{self.folder} trains with {self.config.method.name}, {what} only Python has: "
                 f"give it, as in orlomo.resume({str(self.folder)!r}, method=...)"
             )
         return configuration.from_table(self._table, str(self.folder / "config.toml"), method=method)
@@ -152,28 +153,32 @@ class Run:
         reason: str | None = self.checkpoint.values.get("stopped")
         return reason
 
-    def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
-        """The trained model: what `build` makes, with its parameters and buffers, in evaluation mode.
+    def model(self, build: Build = None) -> nn.Module:
+        """The trained model in evaluation mode: its parameters, frozen ones too, and its buffers.
 
-        `build` is the function that the task has as its `model`; a run folder holds no code.
+        Built-in tasks and those named by `FILE.py:NAME` are made again. A run folder holds no code: of a Task that only
+        Python has, give `build`: the Task, the function that it has as its `model`, or a module to load into.
 
         >>> import torch, orlomo
         >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=torch.randn(32, 4), batch_size=8,
         ...                    loss=lambda model, batch: model(batch).square().mean())
         >>> run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=getfixture("tmp_path") / "run")
-        >>> bool((run.model(task.model).weight.flatten() == run.params[:4]).all())
+        >>> bool((run.model(task).weight.flatten() == run.params[:4]).all())
         True
+        >>> run = orlomo.train("digits", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "digits")
+        >>> run.model().training
+        False
         """
         path = self.folder / "model.safetensors"
         if not path.is_file():
             raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
-        return best_model.load_model(path, build)
+        return best_model.load_model(path, build, self.config.task, self.config.seed)
 
     @property
     def best(self) -> Best | None:
-        """The best model, `run.best.model(build)`, and `run.best.metrics`; None unless a callback such as
+        """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback such as
         `orlomo.KeepBest` kept one."""
-        return best_model.read_best(self.folder)
+        return best_model.read_best(self.folder, self.config.task, self.config.seed)
 
     @property
     def state(self) -> str:

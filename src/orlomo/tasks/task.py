@@ -120,7 +120,10 @@ class Task:
             require(whole, f"{name} must be a whole number of at least 1, not {size!r}")
         _check_autocast(self.autocast)
         listed = isinstance(self.groups, (tuple, list)) and all(isinstance(group, Group) for group in self.groups)
-        require(listed, f"groups must be a list of Group objects, as in [Group('head.*', 0.1)], not {self.groups!r}")
+        require(
+            listed,
+            f"groups must be a list of Group objects, as in [Group('head.*', rate_factor=0.1)], not {self.groups!r}",
+        )
         plain = isinstance(self.decay_biases, bool)
         require(plain, f"decay_biases must be True or False, not {self.decay_biases!r}: a Group has a weight decay")
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
