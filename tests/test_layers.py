@@ -42,6 +42,8 @@ LAYERS = (
 
 UPWARDS = {
     ("records.run", "report.page"): "how a notebook shows a run; loaded when one does",
+    ("records.best", "tasks.registry"): "makes the module of a task by its name; loaded when one is asked for",
+    ("records.best", "tasks.task"): "a type, for type checkers only",
     ("engines.registry", "engines.engine"): "the type of what it loads, for type checkers only",
 }
 """The imports that point upwards all the same, and why."""

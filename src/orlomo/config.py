@@ -13,9 +13,10 @@ import tomli_w
 
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.loading import class_digest, is_import_path, source_digest
+from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
+from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
-from orlomo.values import Table, about, build, documented, plain, setting
+from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster
@@ -86,13 +87,11 @@ class RunConfig:
     checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
 
     def __post_init__(self) -> None:
-        for name in ("workers", "seed"):
-            value = getattr(self, name)
-            require(type(value) is int, f"{name} must be a whole number, not {value!r}")
+        settle(self, _names())
         if ".py:" in self.task:  # so that the run can be resumed from any folder
             object.__setattr__(self, "task", str(Path(self.task).absolute()))
         require(self.workers >= 1, f"workers must be at least 1, not {self.workers}")
-        require(0 < self.epochs < math.inf, f"epochs must be above 0, not {self.epochs}")
+        require(0 < self.epochs < math.inf, f"epochs must be above 0 and finite, not {self.epochs}")
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
         require(
             self.batch_size is None or self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}"
@@ -105,6 +104,7 @@ class RunConfig:
         require(often, f"evaluate_every must be at least a millionth of an epoch, not {self.evaluate_every}")
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
         self._check_engine()
+        self.method.check_schedule(self.epochs)
         limit = self.method.max_workers
         if limit is not None and self.workers > limit:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
@@ -189,7 +189,8 @@ def check_reads_back(config: RunConfig) -> None:
                 f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
                 "or lists and tables of them"
             ) from None
-    given = config.method if methods.to_table(config.method)["name"] == CUSTOM else None
+    table = methods.to_table(config.method)
+    given = config.method if CUSTOM in (table["name"], table.get("schedule")) else None
     again = from_table(tomllib.loads(write(config)), method=given)
     # Compared by the tables, too: a user's class may define an equality of its own.
     if again.method != config.method or to_table(again) != to_table(config):
@@ -197,12 +198,17 @@ def check_reads_back(config: RunConfig) -> None:
 
 
 def code_digests(config: RunConfig) -> dict[str, str]:
-    """The sha256 of the user's files that decide the result: of `task` and `method`, where they are in a file."""
+    """The sha256 of the user's files that decide the result: of `task`, `method`, `schedule`, where each is in one."""
     from orlomo.methods import tables as methods
 
     found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
     name = str(methods.to_table(config.method)["name"])
     found["method"] = class_digest(type(config.method)) if name == CUSTOM or is_import_path(name) else ""
+    schedule = getattr(config.method, "schedule", "")
+    if callable(schedule):
+        found["schedule"] = function_digest(schedule)
+    elif is_own(schedule):
+        found["schedule"] = source_digest(schedule)
     return {what: digest for what, digest in found.items() if digest}
 
 
@@ -227,6 +233,8 @@ def read(path: Path) -> dict[str, Any]:
         table["task"] = str(path.parent.absolute() / task)
     if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):
         own["name"] = str(path.parent.absolute() / own["name"])
+    if isinstance(own, dict) and ".py:" in str(own.get("schedule", "")):
+        own["schedule"] = str(path.parent.absolute() / own["schedule"])
     if isinstance(chosen := table.get("cluster"), dict):
         for speed in chosen.get("speeds", []):
             if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):
@@ -240,17 +248,19 @@ def write(config: RunConfig, **more: object) -> str:
 
 
 def make_cluster(value: object, where: str) -> Cluster:
-    """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
+    """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table; a cluster is itself."""
     from orlomo.clusters.cluster import Cluster, cluster
 
-    if isinstance(value, str) and value.endswith(".toml"):
-        table = read(Path(value))
+    if isinstance(value, Cluster):
+        return value
+    if isinstance(value, Path) or (isinstance(value, str) and value.endswith(".toml")):
+        table = read(path_of(value, "cluster"))
         require("cluster" in table, f"{value} has no [cluster] table")
-        return make_cluster(table["cluster"], value)
+        return make_cluster(table["cluster"], str(value))
     if isinstance(value, str):
         return cluster(value)
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: cluster must be a preset's name or a table, not {value!r}")
+        raise ConfigError(f"{where}: cluster must be an orlomo.Cluster, a preset's name or a table, not {value!r}")
     table = dict(value)
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")

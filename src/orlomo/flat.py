@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,7 +23,7 @@ class Group:
 
     Args:
         pattern: of names as `model.named_parameters()` has them, with `*` and `?`, as in `head.*`.
-        learning_rate: a factor on the method's learning rate.
+        rate_factor: a factor on the method's learning rate.
         weight_decay: in place of the method's; None: the method's.
 
     >>> import orlomo
@@ -36,14 +36,19 @@ class Group:
     """
 
     pattern: str
-    learning_rate: float = 1.0
+    _: KW_ONLY
+    rate_factor: float = 1.0
     weight_decay: float | None = None
 
     def __post_init__(self) -> None:
         require(
             isinstance(self.pattern, str), f"a group's pattern must be a text, as in 'head.*', not {self.pattern!r}"
         )
-        for name, value in (("learning_rate", self.learning_rate), ("weight_decay", self.weight_decay)):
+        for name in ("rate_factor", "weight_decay"):
+            value = getattr(self, name)
+            if getattr(value, "shape", None) == ():  # numpy's and torch's numbers
+                value = value.item()
+                object.__setattr__(self, name, value)
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
             good = number or (name == "weight_decay" and value is None)
             require(good, f"group {self.pattern!r}: {name} must be a number of at least 0, not {value!r}")
@@ -232,7 +237,7 @@ class FlatModule:
             if parameter.dim() <= 1 and not decay_biases:
                 decays[window] = 0.0
             if group is not None:
-                factors[window] = group.learning_rate
+                factors[window] = group.rate_factor
                 if group.weight_decay is not None:
                     decays[window] = group.weight_decay
         if unused:

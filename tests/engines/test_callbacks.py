@@ -317,9 +317,9 @@ def test_models_and_their_mistakes(tmp_path: Path) -> None:
     run = train("simulated", tmp_path / "run")
     model = run.model(classification().model)
     assert not model.training
-    with pytest.raises(orlomo.OrlomoError, match="build must be a function that makes the module"):
-        run.model(model)
-    with pytest.raises(orlomo.OrlomoError, match=r"is not of the module that build makes: .*Missing key"):
+    with pytest.raises(orlomo.OrlomoError, match="give it, or what makes its model"):
+        run.model()
+    with pytest.raises(orlomo.OrlomoError, match=r"is not of this module \(Sequential\): the file has no"):
         run.model(lambda: orlomo.task("digits").model())
     (run.folder / "model.safetensors").unlink()
     with pytest.raises(orlomo.OrlomoError, match="is not finished and has no model yet: `orlomo resume"):

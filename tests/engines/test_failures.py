@@ -103,6 +103,7 @@ def test_the_command_line_shows_the_users_own_line_and_leaves_nothing(tmp_path: 
         "from user import task as usual\n\n\ndef loss(model, batch):\n    return undefined_name\n\n\n"
         "task = usual(loss=loss)\n"
     )
-    with pytest.raises(NameError, match="undefined_name"):
-        call_cli("train", "wrong.py:task", "--out", "run", folder=tmp_path)
+    done = call_cli("train", "wrong.py:task", "--out", "run", folder=tmp_path)
+    assert done.returncode == 2
+    assert 'wrong.py", line 5, in loss\n    return undefined_name' in done.stderr
     assert not (tmp_path / "run").exists()

@@ -29,8 +29,8 @@ class Named(nn.Module):
 
 GROUPS = [
     Group("head.bias", weight_decay=0.5),
-    Group("head.*", learning_rate=0.1, weight_decay=0.0),
-    Group("norm.*", 3),
+    Group("head.*", rate_factor=0.1, weight_decay=0.0),
+    Group("norm.*", rate_factor=3),
 ]
 
 
@@ -93,7 +93,7 @@ def test_groups_that_say_nothing_new_change_nothing(name: str) -> None:
 
 
 def test_a_group_with_factor_0_stays_where_it_is() -> None:
-    task = classification(model=Named, groups=[Group("body.*", learning_rate=0)])
+    task = classification(model=Named, groups=[Group("body.*", rate_factor=0)])
     for name in METHODS:
         found = moved(task, orlomo.method(name, local_steps=STEPS, weight_decay=DECAY))
         body = task.build(0).layout

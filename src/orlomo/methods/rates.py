@@ -6,14 +6,28 @@ Python call use the same notation.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
+from typing import TypeAlias
 
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.loading import absolute, load_attribute
 
 GLOBAL_RATES = ("delay-adaptive", "constant")
 SCHEDULES = ("constant", "step", "cosine")
+
+Factor: TypeAlias = Callable[[float], float]
+"""epoch -> factor on the learning rate."""
+
+ScheduleSpec: TypeAlias = str | Factor
+"""A schedule as a user gives it."""
+
+_loaded: dict[str, Callable[[float], object]] = {}
+"""The users' functions by their import paths, as the newest method that named them found them."""
 
 
 def delay_adaptive(delay: int, workers: int) -> float:
@@ -40,10 +54,10 @@ def global_rate(spec: str) -> Callable[[int, int], float]:
     raise unknown_name("global rate", spec, GLOBAL_RATES)
 
 
-@lru_cache
-def schedule(spec: str, warmup_epochs: float = 0.0) -> Callable[[float], float]:
+def schedule(spec: ScheduleSpec, warmup_epochs: float = 0.0) -> Factor:
     """The rule epoch -> factor on the learning rate.
 
+    A function of the epoch, or `FILE.py:NAME` of one;
     `constant`; `step:80,120` (times 0.1 at each epoch named; `step:80,120@0.2` for another factor);
     `cosine:160` (half a cosine down to 0 at that epoch). A linear warm-up over the first epochs multiplies any of them.
 
@@ -51,22 +65,111 @@ def schedule(spec: str, warmup_epochs: float = 0.0) -> Callable[[float], float]:
     >>> [round(drops(epoch), 6) for epoch in (0, 79.9, 80, 130)]
     [1.0, 1.0, 0.1, 0.01]
     """
-    shape = _shape(spec)
-    require(warmup_epochs >= 0, f"warmup_epochs must be 0 or more, not {warmup_epochs}")
+    if isinstance(spec, str) and not is_own(spec):
+        return _built_in(spec, warmup_epochs)
+    return _warmed_up(_own(spec), warmup_epochs)
+
+
+@lru_cache
+def _built_in(spec: str, warmup_epochs: float) -> Factor:
+    return _warmed_up(_shape(spec), warmup_epochs)
+
+
+def _warmed_up(shape: Factor, warmup_epochs: float) -> Factor:
+    require(0 <= warmup_epochs < math.inf, f"warmup_epochs must be 0 or more, and finite, not {warmup_epochs}")
     if warmup_epochs == 0:
         return shape
     # The first round already moves: the ramp starts at one part in a hundred, not at zero.
     return lambda epoch: shape(epoch) * min(1.0, max(0.01, epoch / warmup_epochs))
 
 
-def _shape(spec: str) -> Callable[[float], float]:
+def is_own(spec: ScheduleSpec) -> bool:
+    """Whether a schedule is not built in: a function, or `FILE.py:NAME` or `package.module:NAME` of one.
+
+    >>> is_own("decay.py:halved"), is_own("step:80,120")
+    (True, False)
+    """
+    if not isinstance(spec, str):
+        return True
+    where, _, name = spec.rpartition(":")
+    return bool(where) and name.isidentifier() and spec.partition(":")[0] not in SCHEDULES
+
+
+def resolve(spec: ScheduleSpec) -> ScheduleSpec:
+    """The schedule as a method keeps it: a file by its whole path, and what it holds now is what is used from here on.
+
+    Anything that is no schedule is an error.
+    """
+    if isinstance(spec, str) and is_own(spec):
+        spec = absolute(spec)
+        _loaded[spec] = _function(load_attribute(spec, "schedule"), spec)
+    elif not isinstance(spec, str):
+        _function(spec, None)
+    return spec
+
+
+def check(spec: ScheduleSpec, epochs: float) -> None:
+    """Raise a `ConfigError` where a schedule of the user's own gives no factor, or two for one epoch."""
+    if not is_own(spec):
+        return
+    factor = _own(spec)
+    for epoch in (epochs * part / 100 for part in range(101)):
+        first, second = factor(epoch), factor(epoch)
+        why = f"the schedule {_name(spec)} gives {first!r} and then {second!r} for epoch {epoch:g}"
+        require(first == second, f"{why}: it must depend on the epoch alone")
+
+
+def _function(found: object, spec: str | None) -> Callable[[float], object]:
+    what = "schedule" if spec is None else spec
+    wanted = "a function of the epoch, a text such as 'cosine:160', or 'FILE.py:NAME' of a function"
+    require(callable(found) and not isinstance(found, type), f"{what} must be {wanted}, not {found!r}")
+    assert callable(found)
+    try:
+        inspect.signature(found).bind(0.0)
+    except TypeError as error:
+        raise ConfigError(f"the schedule {_name(spec or found)} must take the epoch alone: {error}") from None
+    except ValueError:  # some built-in functions do not tell
+        pass
+    return found
+
+
+def _own(spec: ScheduleSpec) -> Factor:
+    """The user's function, what it gives checked."""
+    function: Callable[[float], object] = spec if callable(spec) else _loaded.get(spec) or _function_of(spec)
+
+    def factor(epoch: float) -> float:
+        found = function(epoch)
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # a tensor of several numbers
+            value = float(found) if hasattr(found, "__float__") and not isinstance(found, bool) else math.nan
+            if 0 <= value < math.inf:
+                return value
+        wanted = "it must give a finite number of 0 or more"
+        raise ConfigError(f"the schedule {_name(spec)} gives {found!r} for epoch {epoch:g}: {wanted}")
+
+    return factor
+
+
+def _function_of(spec: str) -> Callable[[float], object]:
+    resolve(spec)  # in a process that was sent the method
+    return _loaded[absolute(spec)]
+
+
+def _name(spec: object) -> str:
+    return spec if isinstance(spec, str) else getattr(spec, "__name__", repr(spec))
+
+
+def _shape(spec: str) -> Factor:
     name, _, text = spec.partition(":")
     if name == "constant" and not text:
         return lambda epoch: 1.0
     if name == "step":
         epochs_text, _, factor_text = text.partition("@")
         factor = number(factor_text, "the drop factor") if factor_text else 0.1
+        require(0 < factor < math.inf, f"the drop factor must be above 0, not {factor_text}")
         drops = [number(part, "a drop's epoch") for part in epochs_text.split(",")]
+        require(min(drops) > 0, f"a drop's epoch must be above 0, not {min(drops):g}: {spec!r}")
+        rising = all(first < second for first, second in pairwise(drops))
+        require(rising, f"the epochs of drops must rise, as in step:80,120, not {spec!r}")
         return lambda epoch: factor ** sum(epoch >= drop for drop in drops)
     if name == "cosine":
         end = number(text, "the cosine's last epoch")
@@ -75,13 +178,15 @@ def _shape(spec: str) -> Callable[[float], float]:
     raise unknown_name("schedule", spec, SCHEDULES)
 
 
-def last_epoch(spec: str) -> float | None:
+def last_epoch(spec: ScheduleSpec) -> float | None:
     """The epoch from which on the factor is 0; None where there is none.
 
     >>> last_epoch("cosine:160"), last_epoch("step:80,120")
     (160.0, None)
     """
-    name, _, text = spec.partition(":")
+    if is_own(spec):
+        return None
+    name, _, text = str(spec).partition(":")
     return number(text, "the cosine's last epoch") if name == "cosine" else None
 
 

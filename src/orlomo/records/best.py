@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
@@ -20,8 +21,16 @@ from torch import Tensor, nn
 from orlomo.errors import ConfigError, RunFolderError, require
 from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.tables import Row
+from orlomo.seeds import derive, isolated, seed_global
+
+if TYPE_CHECKING:
+    from orlomo.tasks.task import Task
 
 BEST, NEXT, READABLE = "best.safetensors", ".best-next.safetensors", "best.json"
+
+
+Build: TypeAlias = "Task | nn.Module | Callable[[], nn.Module] | None"
+"""What a model is loaded into: a module, what makes one, or the Task that does. None: the run's own task, by name."""
 
 
 @dataclass(frozen=True)
@@ -30,36 +39,69 @@ class Best:
 
     path: Path
     metrics: Row
+    task: str = field(default="custom", repr=False)
+    seed: int = field(default=0, repr=False)
 
-    def model(self, build: Callable[[], nn.Module]) -> nn.Module:
-        """The model: what `build` makes, with these parameters and buffers, in evaluation mode."""
-        return load_model(self.path, build)
+    def model(self, build: Build = None) -> nn.Module:
+        """The model as `Run.model` gives it, with these parameters and buffers."""
+        return load_model(self.path, build, self.task, self.seed)
 
 
-def read_best(folder: Path) -> Best | None:
+def read_best(folder: Path, task: str, seed: int) -> Best | None:
     """The best model of a run folder; None where none was kept."""
-    return _read(folder / BEST)
+    found = _read(folder / BEST)
+    return None if found is None else replace(found, task=task, seed=seed)
 
 
-def load_model(path: Path, build: Callable[[], nn.Module] | None) -> nn.Module:
-    """What `build` makes, with the parameters and buffers in this file, in evaluation mode."""
-    factory = callable(build) and not isinstance(build, nn.Module)
-    require(factory, "build must be a function that makes the module, as Task's model is: run.model(MyModule)")
-    assert build is not None
-    module = build()
+def load_model(path: Path, build: Build, task: str, seed: int) -> nn.Module:
+    """A module with the parameters and buffers in this file, in evaluation mode: `build`, or what it makes, or None:
+    what the task of this name makes."""
+    module = _module(build, task, seed)
     try:
-        module.load_state_dict(load_file(path))
+        state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot read {path}: {error}") from None
-    except RuntimeError as error:  # names or shapes that are not the module's
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not of the module that build makes: {reason[:300]}") from None
+    own = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    # Compared before anything is loaded: a module that does not fit is left as it was.
+    wrong = [f"the file has no {name}" for name in own.keys() - state.keys()]
+    wrong += [f"the module has no {name}" for name in state.keys() - own.keys()]
+    wrong += [
+        f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the module"
+        for name in own.keys() & state.keys()
+        if state[name].shape != own[name].shape
+    ]
+    if wrong:
+        shown, more = "; ".join(sorted(wrong)[:3]), f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ConfigError(f"{path} is not of this module ({type(module).__name__}): {shown}{more}")
+    module.load_state_dict(state, strict=False)  # not strict: what is no tensor (`get_extra_state`) is not in the file
     return module.eval()
 
 
+def _module(build: Build, task: str, seed: int) -> nn.Module:
+    """As at the start of the run: buffers that are not in a state dict are built, maybe at random, as they were."""
+    if isinstance(build, nn.Module):
+        return build
+    if build is None and task == "custom":
+        raise ConfigError(
+            "the run trained a Task that only Python has: give it, or what makes its model, as in run.model(task)"
+        )
+    from orlomo.tasks.registry import task as task_by_name
+
+    whole = task_by_name(task) if build is None else build
+    make: Any = whole if isinstance(whole, type) else getattr(whole, "model", whole)  # of a Task
+    require(callable(make), f"give a Task, a function that makes the module, or a module, not {build!r}")
+    with isolated():
+        seed_global(derive(seed, "model"))
+        module = make()
+    require(isinstance(module, nn.Module), f"build must make a torch.nn.Module, not {module!r}")
+    found: nn.Module = module
+    return found
+
+
 def save_state(path: Path, state: dict[str, Tensor], metrics: Row | None = None) -> None:
-    """Write a state dict."""
-    tensors = {name: tensor.clone().contiguous() for name, tensor in state.items()}  # tied weights share memory
+    """Write a state dict; what is no tensor (`get_extra_state`) is left out."""
+    # Copied, since tied weights share memory.
+    tensors = {name: value.clone().contiguous() for name, value in state.items() if isinstance(value, Tensor)}
     header = None if metrics is None else {"metrics": json.dumps(metrics)}
     write_atomically(path, lambda temporary: save_file(tensors, temporary, header))
 

@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
-from orlomo.files import is_being_written
+from orlomo.files import is_being_written, short
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
-from orlomo.records.best import Best
+from orlomo.records.best import Best, Build
 from orlomo.records.changes import Change, changed_table, read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import (
@@ -46,6 +46,7 @@ from orlomo.records.tables import (
     metrics_schema,
     read_table,
 )
+from orlomo.values import path_of
 
 MEASURED = "metrics.json"
 WORKER_DATA = "data.json"
@@ -63,9 +64,9 @@ class Run:
     """
 
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
-        self.folder = Path(folder)
+        self.folder = path_of(folder, "the run's folder").absolute()  # the process may change its directory
         if not (self.folder / "config.toml").is_file():
-            raise RunFolderError(f"{self.folder} is not a run: there is no config.toml in it")
+            raise _no_run(self.folder)
         table = configuration.read(self.folder / "config.toml")
         if missing := {"task", "method"} - set(table):
             raise RunFolderError(
@@ -83,12 +84,17 @@ class Run:
         self.config: RunConfig = configuration.from_table(now, str(self.folder / "config.toml"), code=False)
         self._warn = warn
 
+    def __reduce__(self) -> tuple[type[Run], tuple[Path]]:
+        """Pickled and copied as its folder: a run is read from there."""
+        return Run, (self.folder,)
+
     def runnable_config(self, method: Method | None = None) -> RunConfig:
         """The config with which it began, with the method's code loaded; one that only Python has must be given."""
-        name = self._table["method"].get("name") if isinstance(self._table["method"], dict) else None
-        if name == CUSTOM and method is None:
+        table = self._table["method"] if isinstance(self._table["method"], dict) else {}
+        if method is None and CUSTOM in (table.get("name"), table.get("schedule")):
+            what = "a method that" if table.get("name") == CUSTOM else "whose schedule is a function that"
             raise ConfigError(
-                f"{self.folder} trains with {self.config.method.name}, a method that only Python has: "
+                f"{self.folder} trains with {self.config.method.name}, {what} only Python has: "
                 f"give it, as in orlomo.resume({str(self.folder)!r}, method=...)"
             )
         return configuration.from_table(self._table, str(self.folder / "config.toml"), method=method)
@@ -147,28 +153,32 @@ class Run:
         reason: str | None = self.checkpoint.values.get("stopped")
         return reason
 
-    def model(self, build: Callable[[], nn.Module] | None = None) -> nn.Module:
-        """The trained model: what `build` makes, with its parameters and buffers, in evaluation mode.
+    def model(self, build: Build = None) -> nn.Module:
+        """The trained model in evaluation mode: its parameters, frozen ones too, and its buffers.
 
-        `build` is the function that the task has as its `model`; a run folder holds no code.
+        Built-in tasks and those named by `FILE.py:NAME` are made again. A run folder holds no code: of a Task that only
+        Python has, give `build`: the Task, the function that it has as its `model`, or a module to load into.
 
         >>> import torch, orlomo
         >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=torch.randn(32, 4), batch_size=8,
         ...                    loss=lambda model, batch: model(batch).square().mean())
         >>> run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=getfixture("tmp_path") / "run")
-        >>> bool((run.model(task.model).weight.flatten() == run.params[:4]).all())
+        >>> bool((run.model(task).weight.flatten() == run.params[:4]).all())
         True
+        >>> run = orlomo.train("digits", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "digits")
+        >>> run.model().training
+        False
         """
         path = self.folder / "model.safetensors"
         if not path.is_file():
             raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
-        return best_model.load_model(path, build)
+        return best_model.load_model(path, build, self.config.task, self.config.seed)
 
     @property
     def best(self) -> Best | None:
-        """The best model, `run.best.model(build)`, and `run.best.metrics`; None unless a callback such as
+        """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback such as
         `orlomo.KeepBest` kept one."""
-        return best_model.read_best(self.folder)
+        return best_model.read_best(self.folder, self.config.task, self.config.seed)
 
     @property
     def state(self) -> str:
@@ -265,6 +275,26 @@ class Run:
         return html_of(self)
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The folders below this one, at most two deep, that are runs: what `compare` and `reproduce` write."""
+    return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.toml")})
+
+
+def _no_run(folder: Path) -> RunFolderError:
+    """What to say of a folder without config.toml."""
+    shown = short(folder)
+    if not folder.exists():
+        return RunFolderError(f"{shown} is not a run: there is no such folder")
+    if not folder.is_dir():
+        inside = (folder.parent / "config.toml").is_file()
+        return RunFolderError(f"{shown} is a file: give the run's folder{f', {short(folder.parent)}' * inside}")
+    runs = [str(run.relative_to(folder)) for run in runs_in(folder)]
+    if not runs:
+        return RunFolderError(f"{shown} is not a run: there is no config.toml in it")
+    named = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
+    return RunFolderError(f"{shown} is a folder of {len(runs)} runs, not a run: choose one of {named}")
+
+
 def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
     """The metrics.json of a run."""
     path = folder / MEASURED
@@ -285,8 +315,8 @@ def _changes_in(values: Values) -> list[object]:
 def resume_command(folder: Path, task: str = "") -> str:
     """What to type to continue a run; in Python for a task that only Python has."""
     if task == "custom":
-        return f"orlomo.resume({str(folder)!r}, task=...)"
-    return f"orlomo resume {shlex.quote(str(folder))}"
+        return f"orlomo.resume({short(folder)!r}, task=...)"
+    return f"orlomo resume {shlex.quote(short(folder))}"
 
 
 def config_sha256(folder: Path) -> str:

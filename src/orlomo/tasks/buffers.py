@@ -226,7 +226,7 @@ class Watch:
         if changed := [name for name, p in self._frozen_parameters().items() if _differ(self._frozen.get(name), p)]:
             raise ConfigError(
                 f"{_listed('the frozen parameter', changed)} changed by a training step: say what becomes of it "
-                f"between rounds, as in Task(buffers={{{_pattern(changed)!r}: 'keep'}})"
+                f"between rounds, as in Task(buffers={_example(changed)})"
             )
         after = dict(self._flat.module.named_buffers(remove_duplicate=False))
         if made := [name for name in after if self._before.get(name) is None]:
@@ -237,9 +237,9 @@ class Watch:
         free = [name for name, policy in self._own.policies.items() if policy is None]
         if changed := [name for name in free if _differ(self._before[name], after.get(name))]:
             return (
-                f"{_listed('the buffer', changed)} changed by a training step, but has its initial value again in "
-                f"every round and in the saved model: choose a policy, as in Task(buffers={{{_pattern(changed)!r}: "
-                f"'keep'}}), or 'reset' if that is right (docs/how-to/buffers.md)"
+                f"{_listed('the buffer', changed)} changed by a training step, but every round and the saved model "
+                f"have the initial value again: choose a policy, as in Task(buffers={_example(changed)}), or 'reset' "
+                f"if that is right (docs/how-to/buffers.md)"
             )
         return None
 
@@ -305,7 +305,9 @@ def _listed(what: str, names: list[str]) -> str:
     return f"{what}s {', '.join(map(repr, names[:3]))}{more} are"
 
 
-def _pattern(names: list[str]) -> str:
-    """A pattern that fits the first of these, and others beside it."""
+def _example(names: list[str]) -> str:
+    """What to write to keep these."""
     parent = names[0].rpartition(".")[0]
-    return f"{parent}.*" if parent and len(names) > 1 else names[0]
+    beside = parent and all(name.startswith(f"{parent}.") for name in names)
+    patterns = [f"{parent}.*"] if beside and len(names) > 1 else names
+    return str(dict.fromkeys(patterns[:3], KEEP)).replace("}", ", ...}" if len(patterns) > 3 else "}")
