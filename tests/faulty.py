@@ -55,7 +55,7 @@ def make_model(folder: Path, layer: Callable[[], nn.Module]) -> nn.Module:
 
 def loss(folder: Path, model: nn.Module, batch: Batch) -> Tensor:
     if not torch.is_grad_enabled():  # an evaluation
-        (folder / "evaluated").touch()
+        (folder / f"evaluated-{os.getpid()}").touch()
         return classification_loss(model, batch)
     mark = folder / f"trainer-{os.getpid()}"
     if not mark.exists():
