@@ -5,9 +5,13 @@ One line per case: a check, given a folder for the run, that must be true.
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import pickle
 from collections.abc import Callable
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +20,70 @@ from torch.utils.data import WeightedRandomSampler
 
 import orlomo
 import own_data as own
+from orlomo.config import RunConfig, from_table, read
 from orlomo.tasks.task import classification_loss
 from stateful import Caching, Expanded, normed, queued, saved, steps, warnings
-from user import INPUTS, LABELS, Mixed, Output, draws, evaluated, in_place, penalty, scored, task, train
+from user import INPUTS, LABELS, Mixed, Output, OwnRate, draws, evaluated, in_place, penalty, scored, task, train
 
 Check = Callable[[Path], object]
 
+
+def reads_back(out: Path, **settings: Any) -> RunConfig:
+    """The config of a run with these settings, which its config.toml has exactly."""
+    run = train(task(), out, **settings)
+    assert from_table(read(out / "config.toml")) == run.config
+    return run.config
+
+
+def config_of(**settings: Any) -> RunConfig:
+    """A config of two workers with these settings."""
+    return RunConfig(method=orlomo.OrLoMo(), cluster=orlomo.cluster("homogeneous"), workers=2, **settings)
+
+
+def at_home(out: Path, check: Callable[[], object]) -> object:
+    """The check's answer, where the home directory is the one that `out` is in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(out.parent))
+        return check()
+
+
+def train_and_go(out: Path) -> orlomo.Run:
+    """A run that was given a folder below the working directory, seen from another directory."""
+    out.parent.mkdir(exist_ok=True)
+    with contextlib.chdir(out.parent):
+        run = train(task(), Path(out.name))
+    assert run.folder == out
+    return run
+
+
+def same(one: orlomo.Run, other: orlomo.Run) -> bool:
+    return one.params.equal(other.params) and one.metric_rows == other.metric_rows and one.config == other.config
+
+
 SETTINGS: dict[str, Check] = {
     "whole-number epochs": lambda out: train(task(), out, epochs=2).finished,
+    "numbers of numpy": lambda out: reads_back(out, workers=np.int64(2), epochs=np.float32(1), seed=np.int64(3)),
+    "numbers of torch": lambda out: reads_back(out, workers=torch.tensor(2), batch_size=torch.tensor(4)),
+    "a hyperparameter of numpy": lambda out: reads_back(out, method=orlomo.ASGD(learning_rate=np.float32(0.1))),
+    "a hyperparameter of torch": lambda out: reads_back(out, method=orlomo.ASGD(learning_rate=torch.tensor(0.1))),  # type: ignore[arg-type]
+    "a torch.device": lambda out: reads_back(out, device=torch.device("cpu")).device == "cpu",
+    "one device": lambda out: config_of(devices="cpu", engine="processes").devices == ("cpu",),
+    "devices of torch": lambda out: (
+        config_of(devices=[torch.device("cuda", 1)], engine="processes").devices == ("cuda:1",)
+    ),
+    "a pace of numpy": lambda out: config_of(pace=np.array([1, 2]), engine="processes").pace == (1.0, 2.0),
+    "batch_size of numpy": lambda out: type(task(batch_size=np.int64(8)).batch_size) is int,
+    "compile=False": lambda out: reads_back(out, compile=False).compile == "off",
+    "no callbacks": lambda out: train(task(), out, callbacks=None).finished,
+    "one callback": lambda out: train(task(), out, callbacks=orlomo.KeepBest("test_accuracy")).best is not None,
+    "no metrics": lambda out: list(train(task(metrics=None), out).metric_rows[0])[-2:] == ["train_loss", "test_loss"],
+    "a weight of torch": lambda out: train(task(), out, method=OwnRate(gives="tensor")).finished,
+    "out below ~": lambda out: at_home(out, lambda: train(task(), Path("~/run")).folder == out),
+    "load below ~": lambda out: at_home(out, lambda: train(task(), out) and orlomo.load("~/run").finished),
+    "another directory after a relative out": lambda out: train_and_go(out).params.numel() > 0,
+    "a pickled run": lambda out: same(pickle.loads(pickle.dumps(train(task(), out))), orlomo.load(out)),
+    "a copied run": lambda out: same(copy.deepcopy(train(task(), out)), orlomo.load(out)),
+    "a task's name as a path": lambda out: orlomo.task(Path("digits")).name == "digits",
 }
 
 DATA: dict[str, Check] = {

@@ -19,12 +19,115 @@ import own_data as own
 from orlomo import Group
 from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
-from user import INPUTS, LABELS, Late, Mixed, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
+from user import INPUTS, LABELS, Late, Mixed, OwnRate, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
 
 Tried = Callable[[Path], object]
 
+NAN, INF = float("nan"), float("inf")
+
+
+def setting(name: str, value: object, **more: object) -> Tried:
+    """A run with this setting of `orlomo.train`."""
+    return lambda out: train(task(), **{"out": out, name: value, **more})  # type: ignore[arg-type]
+
+
+def hyperparameter(name: str, value: object) -> Tried:
+    """A run with this hyperparameter of the method."""
+    return lambda out: train(task(), out, method=orlomo.OrLoMo(**{name: value}))  # type: ignore[arg-type]
+
+
 SETTINGS: dict[str, tuple[Tried, str]] = {
-    "batch_size=0": (lambda out: train(task(), out, batch_size=0), "batch_size must be at least 1"),
+    "batch_size=0": (setting("batch_size", 0), "batch_size must be at least 1"),
+    "batch_size=True": (setting("batch_size", True), "batch_size must be a whole number, not True"),
+    "batch_size=True of a task": (lambda out: task(batch_size=True), "batch_size must be a whole number, not True"),
+    "batch_size='8' of a task": (lambda out: task(batch_size="8"), "batch_size must be a whole number, not '8'"),
+    "sampling=None": (lambda out: task(sampling=None), "sampling must be a text, not None"),
+    "facts=3": (lambda out: task(facts=3), "facts must be a table"),
+    "workers='4'": (setting("workers", "4"), "workers must be a whole number, not '4'"),
+    "workers=2.5": (setting("workers", 2.5), "workers must be a whole number, not 2.5"),
+    "workers=None": (setting("workers", None), "workers must be a whole number, not None"),
+    "workers, one number in a list": (setting("workers", torch.tensor([2])), "workers must be a whole number, not [2]"),
+    "epochs='2'": (setting("epochs", "2"), "epochs must be a number, not '2'"),
+    "epochs=None": (setting("epochs", None), "epochs must be a number, not None"),
+    "epochs=nan": (setting("epochs", NAN), "epochs must be a number, not nan"),
+    "epochs=inf": (setting("epochs", INF), "epochs must be above 0 and finite, not inf"),
+    "epochs=10**400": (setting("epochs", 10**400), "epochs is larger than any float"),
+    "seed=1.5": (setting("seed", 1.5), "seed must be a whole number, not 1.5"),
+    "seed=-1": (setting("seed", -1), "seed must be 0 or more, not -1"),
+    "samples=1.5": (setting("samples", 1.5), "samples must be a whole number, not 1.5"),
+    "held_out='x'": (setting("held_out", "x"), "held_out must be a number, not 'x'"),
+    "evaluate_every=None": (setting("evaluate_every", None), "evaluate_every must be a number"),
+    "checkpoint_seconds=-1": (setting("checkpoint_seconds", -1), "checkpoint_seconds must be 0 or more"),
+    "compile=None": (setting("compile", None), "compile must be a text, not None"),
+    "engine=None": (setting("engine", None), "engine must be a text, not None"),
+    "cluster=3": (setting("cluster", 3), "cluster must be an orlomo.Cluster, a preset's name or a table, not 3"),
+    "device=0": (setting("device", 0), "device must be a text, not 0"),
+    "devices=3": (setting("devices", 3, engine="processes"), "devices must be a list of names, not 3"),
+    "pace=2": (setting("pace", 2, engine="processes"), "pace must be a list of numbers, not 2"),
+    "pace with a NaN": (setting("pace", [1, NAN], engine="processes"), "pace must be a number, not nan"),
+    "threads='2'": (setting("threads", "2", engine="processes"), "threads must be a whole number, not '2'"),
+    "labels='zone'": (setting("labels", "zone", engine="ray"), "labels must be a table"),
+    "a label that is a number": (setting("labels", {"a": 1}, engine="ray"), "labels a must be a text, not 1"),
+    "resources with a text": (setting("resources", {"GPU": "x"}, engine="ray"), "resources GPU must be a number"),
+    "ray='auto'": (setting("ray", "auto"), "ray must be an orlomo.RayOptions, as in orlomo.RayOptions(address='auto')"),
+    "jobs='2'": (setting("jobs", "2"), "jobs must be a whole number, not '2'"),
+    "tensorboard='yes'": (setting("tensorboard", "yes"), "tensorboard must be true or false, not 'yes'"),
+    "out=3": (setting("out", 3), "out must be the name of a folder or file, not 3"),
+    "out=''": (setting("out", ""), "out is empty"),
+    "callbacks=3": (setting("callbacks", 3), "callbacks must be objects of subclasses of orlomo.Callback, in a list"),
+    "a callback's class": (setting("callbacks", [orlomo.KeepBest]), "callbacks must be objects of subclasses"),
+    "warn=None": (setting("warn", None), "warn must be a function of a text"),
+    "metrics='accuracy'": (lambda out: task(metrics="accuracy"), "metrics must be a list"),
+    "patience='3'": (lambda out: orlomo.EarlyStopping("a", patience="3"), "patience must be a whole number"),  # type: ignore[arg-type]
+    "learning_rate='0.1'": (hyperparameter("learning_rate", "0.1"), "learning_rate must be a number, not '0.1'"),
+    "learning_rate=None": (hyperparameter("learning_rate", None), "learning_rate must be a number, not None"),
+    "local_steps=2.5": (hyperparameter("local_steps", 2.5), "local_steps must be a whole number, not 2.5"),
+    "local_steps=True": (hyperparameter("local_steps", True), "local_steps must be a whole number, not True"),
+    "momentum=nan": (hyperparameter("momentum", NAN), "momentum must be a number, not nan"),
+    "weight_decay=inf": (hyperparameter("weight_decay", INF), "weight_decay must be 0 or more, and finite, not inf"),
+    "clip_norm='1'": (hyperparameter("clip_norm", "1"), "clip_norm must be a number, not '1'"),
+    "schedule=3": (hyperparameter("schedule", 3), "schedule must be"),
+    "step:-5": (hyperparameter("schedule", "step:-5"), "a drop's epoch must be above 0, not -5"),
+    "step:80,40": (hyperparameter("schedule", "step:80,40"), "the epochs of drops must rise"),
+    "step:1@0": (hyperparameter("schedule", "step:1@0"), "the drop factor must be above 0"),
+    "cosine:-1": (hyperparameter("schedule", "cosine:-1"), "the cosine's last epoch must be above 0"),
+    "warmup_epochs=nan": (hyperparameter("warmup_epochs", NAN), "warmup_epochs must be a number"),
+    "warmup_epochs=inf": (hyperparameter("warmup_epochs", INF), "warmup_epochs must be 0 or more, and finite"),
+    "global_rate=0.5": (hyperparameter("global_rate", 0.5), "global_rate must be a text, not 0.5"),
+    "global_rate constant:-1": (hyperparameter("global_rate", "constant:-1"), "global rate must be above 0"),
+    "lr for learning_rate": (lambda out: orlomo.method("orlomo", lr=0.1), "did you mean 'learning_rate'?"),
+    "a server_rate without end": (lambda out: orlomo.method("fedbuff", server_rate=INF), "server_rate must be above 0"),
+    "eta() gives None": (
+        lambda out: train(task(), out, method=OwnRate(gives="none")),
+        "OwnRate: what eta(...) returns",
+    ),
+    "eta() gives NaN": (lambda out: train(task(), out, method=OwnRate(gives="nan")), "must be a number, not nan"),
+    "weight() gives a text": (
+        lambda out: train(task(), out, method=OwnRate(weighs="text")),
+        "what weight(...) returns",
+    ),
+    "rate() gives None": (
+        lambda out: train(task(), out, method=OwnRate(speed="none")),
+        "OwnRate: what rate(...) returns",
+    ),
+    "a method's class": (setting("method", orlomo.OrLoMo), "give an object of it, as in OrLoMo()"),
+    "no method": (setting("method", None), "method is None: give an object of a method"),
+    "a method as a table": (setting("method", {"lr": 0.1}), "as in orlomo.method('orlomo', learning_rate=0.1)"),
+    "a method as a function": (setting("method", lambda: 3), "method is a function: give an object of a method"),
+    "an optimizer": (setting("method", torch.optim.SGD([torch.ones(1)], lr=1)), "method is the optimizer SGD"),
+    "an optimizer's class": (setting("method", torch.optim.Adam), "method is the optimizer Adam"),
+    "a model as task": (lambda out: orlomo.train(torch.nn.Linear(1, 1), out=out), "task is the model Linear"),  # type: ignore[arg-type]
+    "a function as task": (lambda out: orlomo.train(lambda: task(), out=out), "call it"),  # type: ignore[arg-type]
+    "no task": (lambda out: orlomo.train(None, out=out), "task must be orlomo.Task("),  # type: ignore[arg-type]
+    "a task's class": (lambda out: orlomo.train(orlomo.Task, out=out), "task is the class Task: give an object"),  # type: ignore[arg-type]
+    "task(None)": (lambda out: orlomo.task(None), "a task is given by its name"),  # type: ignore[arg-type]
+    "method(None)": (lambda out: orlomo.method(None), "a method is given by its name"),  # type: ignore[arg-type]
+    "load(None)": (lambda out: orlomo.load(None), "the run's folder must be the name of a folder"),  # type: ignore[arg-type]
+    "load of a file": (lambda out: orlomo.load(__file__), "is a file: give the run's folder"),
+    "replay of no folder": (lambda out: orlomo.replay(out), "there is no such folder"),
+    "trace with workers='4'": (lambda out: orlomo.trace(workers="4", iterations=1), "workers must be a whole number"),  # type: ignore[arg-type]
+    "a cluster's speed as text": (lambda out: orlomo.Speed(factor="2"), "factor must be a number, not '2'"),  # type: ignore[arg-type]
+    "one speed without a list": (lambda out: orlomo.Cluster(speeds=orlomo.Speed()), "speeds must be a list"),  # type: ignore[arg-type]
 }
 
 DATA: dict[str, tuple[Tried, str]] = {
@@ -181,7 +284,7 @@ LATER: dict[str, tuple[Tried, str]] = {
     "another rate of a finished run": (lambda out: again(out, learning_rate=0.1), "needs more epochs"),
     "a learning rate below 0": (lambda out: again(out, epochs=3, learning_rate=-1), "learning_rate must be above 0"),
     "epochs as a text": (lambda out: again(out, epochs="3"), "epochs must be a number, not '3'"),
-    "endless epochs": (lambda out: again(out, epochs=float("inf")), "epochs must be above 0, not inf"),
+    "endless epochs": (lambda out: again(out, epochs=float("inf")), "epochs must be above 0 and finite, not inf"),
     "the model of a Task without it": (lambda out: loaded(out), "as in run.model(task)"),
     "another model": (lambda out: loaded(out, __import__("torch").nn.Linear(4, 2)), "the file has no bias"),
 }

@@ -16,7 +16,7 @@ from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
-from orlomo.values import Table, about, build, documented, plain, setting
+from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster
@@ -87,13 +87,11 @@ class RunConfig:
     checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
 
     def __post_init__(self) -> None:
-        for name in ("workers", "seed"):
-            value = getattr(self, name)
-            require(type(value) is int, f"{name} must be a whole number, not {value!r}")
+        settle(self, _names())
         if ".py:" in self.task:  # so that the run can be resumed from any folder
             object.__setattr__(self, "task", str(Path(self.task).absolute()))
         require(self.workers >= 1, f"workers must be at least 1, not {self.workers}")
-        require(0 < self.epochs < math.inf, f"epochs must be above 0, not {self.epochs}")
+        require(0 < self.epochs < math.inf, f"epochs must be above 0 and finite, not {self.epochs}")
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
         require(
             self.batch_size is None or self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}"
@@ -250,17 +248,19 @@ def write(config: RunConfig, **more: object) -> str:
 
 
 def make_cluster(value: object, where: str) -> Cluster:
-    """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table."""
+    """A cluster from a preset's name, a TOML file with a [cluster] table, or such a table; a cluster is itself."""
     from orlomo.clusters.cluster import Cluster, cluster
 
-    if isinstance(value, str) and value.endswith(".toml"):
-        table = read(Path(value))
+    if isinstance(value, Cluster):
+        return value
+    if isinstance(value, Path) or (isinstance(value, str) and value.endswith(".toml")):
+        table = read(path_of(value, "cluster"))
         require("cluster" in table, f"{value} has no [cluster] table")
-        return make_cluster(table["cluster"], value)
+        return make_cluster(table["cluster"], str(value))
     if isinstance(value, str):
         return cluster(value)
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: cluster must be a preset's name or a table, not {value!r}")
+        raise ConfigError(f"{where}: cluster must be an orlomo.Cluster, a preset's name or a table, not {value!r}")
     table = dict(value)
     preset = table.pop("preset", None)
     require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")

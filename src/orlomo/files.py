@@ -68,6 +68,12 @@ def remove_temporary_files(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def short(path: Path) -> str:
+    """A path as a user would type it here: without the working directory, where that is the beginning."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path != here and path.is_relative_to(here) else str(path)
+
+
 @contextlib.contextmanager
 def writing_to(folder: Path, command: str = "") -> Iterator[None]:
     """Turn errors of writing to a folder into a `RunFolderError`; `command`: what to type once it is solved."""

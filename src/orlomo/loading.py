@@ -8,11 +8,13 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orlomo.errors import ConfigError, unknown_name
+from orlomo.errors import ConfigError, require, unknown_name
 
 _loaded: dict[tuple[Path, str], ModuleType] = {}
 """Files that this process has loaded, by path and digest: a class that is asked for twice is one class."""
@@ -67,6 +69,7 @@ def _source_file(kind: Any) -> Path | None:
 def load_attribute(import_path: str, kind: str) -> object:
     """The object that an import path names. `kind`, such as "task", is for error messages."""
     where, _, attribute = import_path.rpartition(":")
+    require(bool(attribute), f"{import_path!r} ends with a colon: say which name in the file is the {kind}")
     module = _load_file(Path(where), kind) if where.endswith(".py") else _load_module(where, kind)
     if not hasattr(module, attribute):
         names = [name for name, value in vars(module).items() if not name.startswith("_") and _is_own(value, module)]
@@ -111,20 +114,49 @@ def _load_file(path: Path, kind: str) -> ModuleType:
     except SyntaxError as error:
         del sys.modules[name]
         raise ConfigError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, ImportError):
+            raise ConfigError(f"{_line_of(error, path)}: {error}") from None
         raise
     _loaded[path, digest] = module
     cloudpickle.register_pickle_by_value(module)  # other processes and machines may not find the file
     return module
 
 
+def _line_of(error: BaseException, path: Path) -> str:
+    """The file and the line in it from which an error came."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+    return f"{path}, line {lines[-1]}" if lines else str(path)
+
+
 def _load_module(name: str, kind: str) -> ModuleType:
+    require(bool(name.strip(".")), f"the {kind} module has no name: use FILE.py:NAME or package.module:NAME")
     _import_from(Path())
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ConfigError(f"cannot import the {kind} module {name!r}: {error}") from None
+    except (TypeError, ValueError):  # a relative or an impossible name
+        raise ConfigError(f"{name!r} is no {kind} module: use FILE.py:NAME or package.module:NAME") from None
+
+
+def name_a_file(name: str, kind: str) -> None:
+    """Where `name` is a Python file without the name of something in it: an error that says to give one."""
+    for path in (name, f"{name}.py"):
+        if path.endswith(".py") and Path(path).is_file():
+            raise ConfigError(f"{name}: say which name in the file is the {kind}, as in {path}:{kind}")
+
+
+def check_needs_nothing(function: Callable[..., object], name: str) -> None:
+    """Refuse a function that cannot be called without arguments."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        needed = inspect.signature(function)
+        raise ConfigError(f"{name}{needed} needs arguments: name a function that needs none") from None
+    except ValueError:  # one that is not written in Python: it says so itself
+        return
 
 
 def _import_from(folder: Path) -> None:

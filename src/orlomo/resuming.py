@@ -28,7 +28,8 @@ from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
-from orlomo.training import Warn, execute
+from orlomo.training import Warn, check_options, execute
+from orlomo.values import whole
 
 
 def resume(
@@ -42,7 +43,7 @@ def resume(
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = print,
 ) -> Run:
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
@@ -60,6 +61,9 @@ def resume(
     True
     """
     listening = Callbacks(callbacks, warn)
+    check_options(jobs, ray, tensorboard)
+    workers = None if workers is None else whole(workers, "workers")
+    require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}")
     epochs, learning_rate = _number("epochs", epochs), _number("learning_rate", learning_rate)
     run = Run(folder, warn)
     if tensorboard:
@@ -97,7 +101,7 @@ def replay(
     task: Task | None = None,
     method: Method | None = None,
     jobs: int | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = print,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
@@ -111,6 +115,7 @@ def replay(
     True
     """
     listening = Callbacks(callbacks, warn)
+    count = job_count(jobs)
     run = Run(folder, warn)
     config = run.runnable_config(method)
     other_code = run.changed_code(config)
@@ -121,7 +126,7 @@ def replay(
     made = _task_of(run, task, warn)
     with on_threads(1):
         every = stages(config, run.changes)
-        result = replaying.replay(run, every, made, jobs=job_count(jobs), callbacks=listening)
+        result = replaying.replay(run, every, made, jobs=count, callbacks=listening)
     return dataclasses.replace(result, changed_code=tuple(other_code))
 
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from orlomo.clusters.cluster import Cluster
-from orlomo.clusters.cluster import cluster as cluster_by_name
-from orlomo.config import RunConfig, check_reads_back
+from orlomo.config import RunConfig, check_reads_back, make_cluster
 from orlomo.engines import compiling
 from orlomo.engines.callbacks import Callback, Callbacks, RunHandle
 from orlomo.engines.engine import Engine, Setup, job_count
@@ -19,17 +20,17 @@ from orlomo.engines.round import unchosen_changes
 from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.pool import on_threads
-from orlomo.errors import ConfigError, Interrupted, RunFolderError, require
+from orlomo.errors import Interrupted, RunFolderError, require
 from orlomo.methods.method import Method
-from orlomo.methods.registry import method as method_by_name
+from orlomo.methods.registry import given_method
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
 from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
-from orlomo.tasks.registry import task_of
+from orlomo.tasks.registry import given_task, task_of
 from orlomo.tasks.shares import describe
 from orlomo.tasks.task import Task
-from orlomo.values import documented
+from orlomo.values import convert, documented, path_of
 
 Warn = Callable[[str], None]
 
@@ -42,12 +43,12 @@ def train(
     workers: int = 16,
     epochs: float = 10.0,
     engine: str = "simulated",
-    cluster: Cluster | str = "homogeneous",
+    cluster: Cluster | Path | str = "homogeneous",
     seed: int = 0,
     jobs: int | None = None,
     out: Path | str | None = None,
-    device: str = "cpu",
-    devices: Sequence[str] | None = None,
+    device: str | torch.device = "cpu",
+    devices: Sequence[str | torch.device] | str | None = None,
     threads: int | None = None,
     pace: Sequence[float] | None = None,
     resources: dict[str, float] | None = None,
@@ -56,11 +57,11 @@ def train(
     batch_size: int | None = None,
     samples: int | None = None,
     held_out: float = 0.0,
-    compile: str = "auto",
+    compile: str | bool = "auto",
     evaluate_every: float = 1.0,
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = print,
 ) -> Run:
     """Train a task with a method on a cluster, and record the run in a folder.
@@ -83,28 +84,34 @@ def train(
     >>> bool(run.metrics["train_loss"].min() < 0.5 * run.metrics["train_loss"].max())
     True
     """
+    given, name = given_task(task)
     config = RunConfig(
-        task=task if isinstance(task, str) else "custom",
-        method=_method(method),
-        cluster=cluster_by_name(cluster),
+        task=name,
+        method=given_method(method),
+        cluster=make_cluster(cluster, "train"),
         workers=workers,
-        epochs=float(epochs),
+        epochs=epochs,
         engine=engine,
         seed=seed,
-        device=device,
-        devices=None if devices is None else tuple(devices),
+        device=device,  # type: ignore[arg-type]
+        devices=devices,  # type: ignore[arg-type]  # any sequence here: RunConfig makes it a tuple
         threads=threads,
-        pace=None if pace is None else tuple(map(float, pace)),
-        resources=None if resources is None else {name: float(amount) for name, amount in resources.items()},
+        pace=pace,  # type: ignore[arg-type]
+        resources=resources,
         labels=labels,
         batch_size=batch_size,
         samples=samples,
-        held_out=float(held_out),
-        compile=compile,
-        evaluate_every=float(evaluate_every),
-        checkpoint_seconds=float(checkpoint_seconds),
+        held_out=held_out,
+        compile=compile
+        if isinstance(compile, str)
+        else "on"
+        if compile is True
+        else "off"
+        if compile is False
+        else compile,
+        evaluate_every=evaluate_every,
+        checkpoint_seconds=checkpoint_seconds,
     )
-    given = None if isinstance(task, str) else task
     return start(config, out, task=given, jobs=jobs, ray=ray, tensorboard=tensorboard, callbacks=callbacks, warn=warn)
 
 
@@ -116,13 +123,14 @@ def start(
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = print,
 ) -> Run:
     """Begin a new run of this config in a new folder."""
     listening = Callbacks(callbacks, warn)
+    check_options(jobs, ray, tensorboard)
+    chosen = None if out is None else path_of(out, "out").absolute()  # a callback or task may change the directory
     made = task_of(config, task)
-    job_count(jobs)
     config = engine_class(config.engine).check(config)  # before there is a folder: a mistake leaves nothing behind
     config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")
@@ -131,7 +139,7 @@ def start(
         warn(warning)
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
-    folder = Path(out) if out is not None else free_folder(config, made.name)
+    folder = chosen or free_folder(config, made.name).absolute()
     create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
     try:
         return execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
@@ -217,8 +225,9 @@ def _decide_compile(config: RunConfig, task: Task, warn: Warn) -> RunConfig:
     return dataclasses.replace(config, compile=compiling.decide(config.compile, task, steps, config.device, warn))
 
 
-def _method(given: Method | str) -> Method:
-    if isinstance(given, type):
-        raise ConfigError(f"method is the class {given.__name__}: give an object of it, as in {given.__name__}()")
-    require(isinstance(given, (str, Method)), f"method must be a method or the name of one, not {given!r}")
-    return method_by_name(given) if isinstance(given, str) else given
+def check_options(jobs: int | None, ray: RayOptions | None, tensorboard: bool) -> None:
+    """Refuse wrong types of what decides no result and so is not in the config."""
+    job_count(jobs)
+    convert(tensorboard, bool, "tensorboard")
+    good = ray is None or isinstance(ray, RayOptions)
+    require(good, f"ray must be an orlomo.RayOptions, as in orlomo.RayOptions(address='auto'), not {ray!r}")

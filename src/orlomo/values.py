@@ -3,17 +3,22 @@
 A setting is defined once: a dataclass field carries its type, its default and its help text (`setting`); flags, docs
 and conversions come from that.
 
-A value comes from a flag as text (`from_text`), from a TOML file as a plain value (`convert`), and goes back to a TOML
-file as a plain value (`plain`). All three go by the type of a dataclass field.
+A value comes from a flag as text (`from_text`), from a TOML file or a Python call as a value (`convert`), and goes back
+to a TOML file as a plain value (`plain`). All three go by the type of a dataclass field. What numpy and torch have for
+a number, a list or a device becomes a plain one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import numbers
+import os
+import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from orlomo.errors import ConfigError, require, unknown_name
@@ -31,6 +36,8 @@ Table: TypeAlias = dict[str, object]
 
 READERS: dict[Hint, Callable[[str], object]] = {int: int, float: float, str: str}
 WORDS: dict[Hint, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+KINDS: dict[Hint, type] = {int: numbers.Integral, float: numbers.Real}
+"""What is taken for a type beside its own objects: they become such."""
 BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
@@ -148,35 +155,116 @@ def build(kind: type[D], table: Mapping[str, object], where: str, names: Mapping
     return kind(**values)
 
 
+def settle(config: DataclassInstance, names: Mapping[str, object] | None = None, only: Collection[str] = ()) -> None:
+    """Convert the fields of a new config in place, those of `only` or all: a wrong type is an error that names it.
+
+    For `__post_init__`. `names`: as for `hints_of`.
+    """
+    for field in dataclasses.fields(config):
+        if not field.init or (only and field.name not in only):
+            continue
+        value = getattr(config, field.name)
+        if value is None and field.default is None:  # `limit: float = None`: a user's own words for `float | None`
+            continue
+        try:
+            hint = _hint_of(type(config), field.name, names or {})
+        except (NameError, AttributeError, TypeError):  # it names what only a type checker, or a function, knows
+            continue
+        found = convert(value, hint, field.name)
+        if found is not value:
+            object.__setattr__(config, field.name, found)  # the class is frozen for users; this is its construction
+
+
+def _hint_of(kind: type, field: str, names: Mapping[str, object]) -> Hint:
+    """The type of one field: those of the others may not be known at run time."""
+    owner = next(base for base in kind.__mro__ if field in vars(base).get("__annotations__", {}))
+    written = vars(owner)["__annotations__"][field]
+    known = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+    return eval(written, {**known, **names}) if isinstance(written, str) else written  # as typing.get_type_hints does
+
+
 def convert(value: object, hint: Hint, where: str) -> object:
-    """A value of a TOML file as one of this type; anything else is an error that says `where`."""
+    """A value of a TOML file or a Python call as one of this type; anything else is an error that says `where`.
+
+    >>> convert(3, float, "epochs"), convert("cpu", tuple[str, ...] | None, "devices")
+    (3.0, ('cpu',))
+    """
     if choices := _choices(hint):
-        return None if value is None else _first(lambda choice: convert(value, choice, where), choices)
+        absent = value is None and type(None) in choices
+        return None if absent else _first(lambda choice: convert(value, choice, where), choices)
     origin = typing.get_origin(hint)
     inner = typing.get_args(hint)
+    if origin in (tuple, list, dict, typing.Literal) or hint in WORDS:
+        value = _of_python(value)
     if origin is dict:
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where} must be a table, not {value!r}")
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} must be a table, as in {{'name': ...}}, not {shown(value)}")
         return {str(key): convert(part, inner[1], f"{where} {key}") for key, part in value.items()}
     if origin in (tuple, list):
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{where} must be a list, not {value!r}")
-        require(_fits(len(value), hint), f"{where} must be a list of {len(inner)} values, not {value!r}")
+        if isinstance(value, str) and inner[0] is str:  # one name, or several as a flag has them
+            return from_text(value, hint)
+        if not isinstance(value, (list, tuple, range)):
+            raise ConfigError(f"{where} must be a list of {_many(inner[0])}, not {shown(value)}")
+        require(_fits(len(value), hint), f"{where} must be a list of {len(inner)} values, not {shown(value)}")
         parts = [convert(part, inner[0], where) for part in value]
         return tuple(parts) if origin is tuple else parts
     if origin is typing.Literal:
-        require(value in inner, f"{where} must be one of {', '.join(map(str, inner))}, not {value!r}")
+        require(value in inner, f"{where} must be one of {', '.join(map(str, inner))}, not {shown(value)}")
         return value
     if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return build(hint, value, where)
-    if hint is float and type(value) is int:
-        return float(value)
-    if not isinstance(hint, type):  # a type that a config cannot check, as typing.Any
+    if not isinstance(hint, type) or hint is typing.Any or getattr(hint, "_is_protocol", False):  # cannot be checked
         return value
     # A bool is an int to Python, but `workers = true` is a mistake.
-    good = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
-    require(good, f"{where} must be {WORDS.get(hint, _name(hint))}, not {value!r}")
+    kind: type = KINDS.get(hint, hint)
+    good = isinstance(value, kind) and (hint is bool or not isinstance(value, bool))
+    good = good and not (hint is float and value != value)  # NaN
+    require(good, f"{where} must be {WORDS.get(hint) or f'a {_name(hint)}'}, not {shown(value)}")
+    if hint is float:
+        try:
+            return float(value)  # type: ignore[arg-type]  # an int, a Fraction
+        except OverflowError:
+            raise ConfigError(f"{where} is larger than any float: {shown(value)}") from None
+    if hint is int:
+        return int(value)  # type: ignore[call-overload]  # an IntEnum
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def whole(value: object, where: str) -> int:
+    """A whole number, plain."""
+    return typing.cast(int, convert(value, int, where))
+
+
+def _of_python(value: object) -> object:
+    """What numpy and torch have for a number, a list or a device, as Python's own; anything else as it is."""
+    # By their attributes: to know their classes, both would have to be loaded.
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        return value.tolist()
+    if type(value).__module__ == "torch" and type(value).__name__ == "device":
+        return str(value)
     return value
+
+
+def shown(value: object) -> str:
+    """A value in an error, which is one short line whatever it is."""
+    if callable(value) and not isinstance(value, type):
+        name = getattr(value, "__name__", "")
+        return f"the function {name}" if name and name != "<lambda>" else f"a {type(value).__name__}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
+
+
+def path_of(value: object, where: str) -> Path:
+    """The path that a text or a Path names, `~` expanded; anything else is an error that says `where`."""
+    given = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(given, str):
+        raise ConfigError(f"{where} must be the name of a folder or file, not {shown(value)}")
+    require(bool(given.strip()), f"{where} is empty: give the name of a folder or file")
+    require("\0" not in given, f"{where} is no name of a folder or file: {given!r}")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:  # ~somebody, who has no home here
+        raise ConfigError(f"{where} is {given!r}: {error}") from None
 
 
 def plain(value: object) -> object:
@@ -194,6 +282,11 @@ def _fits(count: int, hint: Hint) -> bool:
     """Whether a tuple of so many values is one of this type: `tuple[float, float]` has two, `tuple[float, ...]` any."""
     inner = typing.get_args(hint)
     return typing.get_origin(hint) is not tuple or inner[-1] is Ellipsis or count == len(inner)
+
+
+def is_many(hint: Hint) -> bool:
+    """Whether a setting of this type has several values, with commas between on a command line."""
+    return any(typing.get_origin(one) in (tuple, list, dict) for one in (hint, *_choices(hint)))
 
 
 def _choices(hint: Hint) -> tuple[Hint, ...]:

@@ -107,7 +107,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
         (["train", "digits", "--workers", "0"], "workers must be at least 1"),
         (["train", "digits", "--momentum", "1.5"], "momentum must be"),
         (["train", "digits", "--method", "al-sgd", "--momentum", "0.9"], "setting of al-sgd 'momentum'"),
-        (["train", "digits", "--epochs", "nan"], "epochs must be above 0"),
+        (["train", "digits", "--epochs", "nan"], "epochs must be a number, not nan"),
         (["train", "digits", "--cluster", "heterogenous"], "did you mean 'heterogeneous'"),
         (["train", "missing.toml"], "cannot read missing.toml"),
         (["train", "digits", "--jobs", "0"], "jobs must be at least 1"),

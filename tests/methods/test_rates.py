@@ -39,7 +39,7 @@ def test_schedules() -> None:
         ({"global_rate": "delay-adaptve"}, "did you mean 'delay-adaptive'"),
         ({"global_rate": "constant:x"}, "must be a number"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"learning_rate": math.nan}, "learning_rate must be above 0"),
+        ({"learning_rate": math.nan}, "learning_rate must be a number, not nan"),
         ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
         ({"local_steps": 0}, "local_steps must be"),
         ({"weight_decay": -1.0}, "weight_decay"),

@@ -123,7 +123,7 @@ def test_a_folder_that_is_gone_is_said_and_a_closed_tab_is_not(
     shutil.rmtree(run.folder)
     status, _, content = ask(watch, "/data")
     assert status == 404
-    assert content == f"{run.folder} is not a run: there is no config.toml in it\n".encode()
+    assert content == f"{run.folder} is not a run: there is no such folder\n".encode()
     assert capfd.readouterr() == ("", "")
 
 

@@ -10,6 +10,7 @@ from orlomo.clusters.laws import law, recorded
 from orlomo.errors import require, unknown_name
 from orlomo.methods.rates import number
 from orlomo.seeds import Rekeyed
+from orlomo.values import settle
 
 PRESETS = ("homogeneous", "heterogeneous", "heterogeneous:FACTOR", "slow-worker:FACTOR")
 FAULTS = ("crash", "return", "join", "leave")
@@ -31,6 +32,7 @@ class Speed:
     law: str = "gamma:0.25"
 
     def __post_init__(self) -> None:
+        settle(self)
         require(0 <= self.share < math.inf, f"a speed's share must be 0 or more, not {self.share}")
         require(self.count is None or self.count >= 0, f"a speed's count must be 0 or more, not {self.count}")
         require(0 < self.factor < math.inf, f"a speed's factor must be above 0, not {self.factor}")
@@ -62,6 +64,7 @@ class Fault:
     kind: str
 
     def __post_init__(self) -> None:
+        settle(self)
         require(0 <= self.time < math.inf, f"a fault's time must be 0 or more, not {self.time}")
         require(self.worker >= 0, f"a fault's worker must be 0 or more, not {self.worker}")
         if self.kind not in FAULTS:
@@ -94,6 +97,7 @@ class Cluster:
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
+        settle(self)
         require(len(self.speeds) > 0, "a cluster needs at least one entry in speeds")
         if self.per not in ("round", "step"):
             raise unknown_name("value of per", self.per, ("round", "step"))
@@ -202,6 +206,7 @@ def cluster(spec: Cluster | str) -> Cluster:
     """
     if isinstance(spec, Cluster):
         return spec
+    require(isinstance(spec, str), f"cluster must be an orlomo.Cluster or a preset's name, not {spec!r}")
     name, _, text = spec.partition(":")
     if name == "homogeneous" and not text:
         return Cluster(name=spec)

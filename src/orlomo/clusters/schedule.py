@@ -9,7 +9,6 @@ import gc
 import hashlib
 import heapq
 import json
-import math
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,8 @@ from orlomo.clusters.cluster import Cluster, ComputeTimes, Fault
 from orlomo.clusters.cluster import cluster as cluster_by_name
 from orlomo.errors import ConfigError, require
 from orlomo.methods.ledger import Assigned, Fold, Ledger
-from orlomo.methods.registry import method as method_by_name
+from orlomo.methods.registry import given_method
+from orlomo.values import whole
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
@@ -328,8 +328,12 @@ def trace(
     >>> int(events["delay"].sum()) < 3 * 100  # (K-1) T, less what is under way at the end
     True
     """
+    numbers = {"workers": workers, "iterations": iterations, "seed": seed, "parameters": parameters}
+    workers, iterations, seed, parameters = (whole(value, name) for name, value in numbers.items())
+    require(seed >= 0, f"seed must be 0 or more, not {seed}")
     require(iterations >= 1, f"iterations must be at least 1, not {iterations}")
-    require(math.isfinite(parameters) and parameters >= 0, f"parameters must be 0 or more, not {parameters}")
-    chosen = method_by_name(method) if isinstance(method, str) else method
+    require(parameters >= 0, f"parameters must be 0 or more, not {parameters}")
     where, size = cluster_by_name(cluster), 4 * parameters
-    return make_schedule(chosen, where, workers=workers, reports=iterations, seed=seed, parameter_bytes=size)
+    return make_schedule(
+        given_method(method), where, workers=workers, reports=iterations, seed=seed, parameter_bytes=size
+    )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from orlomo.commands.flags import Commands
+from orlomo.commands.flags import Commands, path_argument
+from orlomo.commands.output import print_json
 from orlomo.errors import ConfigError, Interrupted, unknown_name
 
 
@@ -19,7 +18,9 @@ def add(commands: Commands) -> None:
     """Add the command to the parser's."""
     command = commands.add_parser("data", help="list the data sets, or get, verify and store one", allow_abbrev=False)
     command.add_argument("name", nargs="?", help="the data set, as in cifar10; without a name: list them")
-    command.add_argument("--from", dest="given", metavar="FOLDER_OR_ARCHIVE", type=Path, help="a copy that you have")
+    command.add_argument(
+        "--from", dest="given", metavar="FOLDER_OR_ARCHIVE", type=path_argument, help="a copy that you have"
+    )
     command.add_argument("--quiet", action="store_true", help="no progress bar, no notes")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(call=run)
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins again or continues"):
         stored = obtain(dataset, store.data_root(), options.given, DataProgress(options.quiet), say)
     if options.json:
-        print(json.dumps(stored.to_json()))
+        print_json(stored.to_json())
     else:
         print(f"{stored}" + (f"\nverified; it came from {stored.source}" if stored.source else "\nverified"))
     return 0
@@ -91,5 +92,5 @@ def _list(as_json: bool) -> int:
         if not as_json:
             print(f"{name:<{width}}  {text}")
     if as_json:
-        print(json.dumps(rows))
+        print_json(rows)
     return 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, nearest, require, unknown_name
-from orlomo.values import Hint, Table, from_text, helps, hints_of
+from orlomo.methods.registry import OTHER_WORDS as HYPERPARAMETERS
+from orlomo.values import Hint, Table, from_text, helps, hints_of, is_many, path_of
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 """Where a command adds itself."""
@@ -28,20 +32,31 @@ METHOD_FLAGS: dict[str, tuple[type, str]] = {
 """The usual hyperparameters of methods; `--set` takes the others."""
 
 OTHER_WORDS = {
-    "--lr": "--learning-rate",
-    "--gamma": "--learning-rate",
-    "--beta": "--momentum",
-    "--steps": "--local-steps",
-    "--wd": "--weight-decay",
+    **{f"--{word}".replace("_", "-"): f"--{name}".replace("_", "-") for word, name in HYPERPARAMETERS.items()},
     "--batch": "--batch-size",
     "--bs": "--batch-size",
     "--gpu": "--device",
     "--gpus": "--devices",
     "--nproc": "--workers",
     "--num-workers": "--workers",
+    "--nproc-per-node": "--workers",
+    "--world-size": "--workers",
+    "-n": "--workers",
+    "-w": "--workers",
+    "-j": "--jobs",
+    "-e": "--epochs",
+    "-b": "--batch-size",
+    "-o": "--out",
+    "-q": "--quiet",
     "--output": "--out",
     "--output-dir": "--out",
-    "--eta": "--global-rate",
+    "--save-dir": "--out",
+    "--log-dir": "--out",
+    "--logdir": "--out",
+    "--optimizer": "--method",
+    "--optim": "--method",
+    "--opt": "--method",
+    "--backend": "--engine",
 }
 """Flags of other programs, and symbols of the paper, that are too far from ours for a comparison of letters."""
 
@@ -54,13 +69,30 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # argparse only says "unrecognized arguments"; here is the list of flags to compare with.
+        words = list(sys.argv[1:] if args is None else args)
         options, rest = super().parse_known_args(args, namespace)
-        for word in (word.partition("=")[0] for word in rest if word.startswith("--")):
+        for word in (word.partition("=")[0] for word in rest if re.match("-(-|[a-zA-Z])", word)):
             flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            meant = OTHER_WORDS.get(word.lower())
+            meant = OTHER_WORDS.get(word.lower().replace("_", "-"))
             meant = meant if meant in flags else nearest(word, flags)
             self.error(f"unknown flag {word!r}" + (f": did you mean {meant!r}?" if meant else ""))
+        if rest:
+            self._refuse_more(rest[0], words)
         return options, rest
+
+    def _refuse_more(self, extra: str, words: list[str]) -> None:
+        """Say what to do with a word too many where it is the second value of a flag, as of a list."""
+        for position, flag in reversed(list(enumerate(words))):
+            action = self._option_string_actions.get(flag)
+            given = list(itertools.takewhile(lambda word: not word.startswith("--"), words[position + 1 :]))
+            if action is None or action.nargs == 0 or extra not in given[1:]:
+                continue
+            if isinstance(action, argparse._AppendAction):
+                self.error(f"{flag} takes one value: give {' '.join(f'{flag} {word}' for word in given)}")
+            if flag == "--methods" or getattr(action.type, "many", False):
+                joined = ",".join(word.strip(",") for word in given)
+                self.error(f"{flag} takes its values with commas between: {flag} {joined}")
+            self.error(f"{flag} takes one value, not {' '.join(given)}")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         # The only choices that argparse checks for us are the commands.
@@ -142,7 +174,23 @@ def _typed(hint: Hint) -> Callable[[str], object]:
         except ConfigError as error:
             raise argparse.ArgumentTypeError(str(error)) from None  # argparse says which flag it was
 
+    read.many = is_many(hint)  # type: ignore[attr-defined]
     return read
+
+
+def path_argument(text: str) -> Path:
+    """A folder or file, `~` expanded: a shell leaves it in `--out=~/x`."""
+    try:
+        return path_of(text, "it")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def folder_argument(text: str) -> Path:
+    """A folder to write to."""
+    if text == "-":
+        raise argparse.ArgumentTypeError("- is standard output, but a folder is written: give a folder's name")
+    return path_argument(text)
 
 
 def _json(text: str) -> Table:

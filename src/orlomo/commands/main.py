@@ -6,39 +6,76 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import orlomo
-from orlomo.commands import data, new, reproduce, show, train, workers
-from orlomo.commands.flags import Commands, Parser
-from orlomo.errors import Interrupted, OrlomoError
+if TYPE_CHECKING:
+    from orlomo.commands.flags import Commands, Parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0 done, 1 a replay that differs, 2 an error, 128+n stopped by signal n."""
+    as_program, code = arguments is None, 0
+    stopped = _stoppable() if as_program else []
     try:
-        options = parser().parse_args(arguments)
-        code: int = options.call(options)
-        return code
-    except Interrupted as stop:
-        print(f"orlomo: {stop}", file=sys.stderr)
-        return 128 + stop.signal_number
-    except OrlomoError as error:
-        print(f"orlomo: {error}", file=sys.stderr)
-        return 2
+        code = _main(arguments, stopped)
     except KeyboardInterrupt:
         print("orlomo: stopped; there was nothing to save", file=sys.stderr)
-        return 128 + signal.SIGINT
+        code = 128 + signal.SIGINT
+    finally:
+        if as_program:
+            _end_quietly(code)
+    return code
+
+
+def _main(arguments: Sequence[str] | None, stopped: list[int]) -> int:
+    # Loaded here and not above: Ctrl-C may come while Python still loads modules.
+    from orlomo.commands.output import only_json, say_error
+
+    try:
+        options = parser().parse_args(arguments)
+        with only_json(getattr(options, "json", False), for_good=arguments is None):
+            code: int = options.call(options)
+        return code
     except BrokenPipeError:  # the reader of our output went away
         # Python flushes stdout once more at exit, and would complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        print(f"orlomo: {error.strerror or error}: {error.filename or 'a file'}", file=sys.stderr)
-        return 2
+    except Exception as error:
+        if stopped:  # a module that is cut off while it loads may make another error of it
+            raise KeyboardInterrupt from None
+        return say_error(error)
+
+
+def _stoppable() -> list[int]:
+    """Note Ctrl-C in this list beside raising KeyboardInterrupt."""
+    stopped: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+    return stopped
+
+
+def _end_quietly(code: int) -> None:
+    """The command is done and Python ends: Ctrl-C from here on ends it at once, without a traceback."""
+
+    def stop(number: int, frame: object) -> None:
+        os.write(2, b"" if code == 128 + signal.SIGINT else b"orlomo: stopped at its exit; the command was done\n")
+        os._exit(128 + signal.SIGINT)
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell sets it for what runs in the background
+        signal.signal(signal.SIGINT, stop)
 
 
 def parser() -> Parser:
     """All commands and their flags."""
+    import orlomo
+    from orlomo.commands import data, new, reproduce, show, train, workers
+    from orlomo.commands.flags import Parser
+
     top = Parser(
         prog="orlomo",
         description="Asynchronous momentum training for machines of unequal speed.",

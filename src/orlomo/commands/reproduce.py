@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-from orlomo.commands.flags import Commands, name_list
+from orlomo.commands.flags import Commands, folder_argument, name_list
+from orlomo.commands.output import print_json
 from orlomo.errors import Interrupted, require
 
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
     command.add_argument("--tune", action="store_true", help="choose the learning rates on held-out training images")
     command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda")
     command.add_argument("--jobs", type=int, help="runs at once (default: one per core)")
-    command.add_argument("--out", type=Path, help="the folder (default: runs/reproduce/NAME)")
+    command.add_argument("--out", type=folder_argument, help="the folder (default: runs/reproduce/NAME)")
     command.add_argument("--quiet", action="store_true", help="no progress")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(call=call)
@@ -39,7 +39,7 @@ def call(options: argparse.Namespace) -> int:
 
     if options.name is None:
         if options.json:
-            print(json.dumps(names()))
+            print_json(names())
         else:
             for name, title in names().items():
                 print(f"{name:<22}{title}")
@@ -59,7 +59,7 @@ def call(options: argparse.Namespace) -> int:
         raise Interrupted(f"{stop}. Continue with: {again}", stop.signal_number) from None
     if options.json and not options.tune:
         parts = [part for part in (measured, trained) if part is not None]
-        print(json.dumps(parts[0] if len(parts) == 1 else {"measured": measured, "table": trained}))
+        print_json(parts[0] if len(parts) == 1 else {"measured": measured, "table": trained})
     return 0
 
 
@@ -102,7 +102,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
                 warn=warn,
             )
             if options.json:
-                print(json.dumps(read(path)))
+                print_json(read(path))
             else:
                 print(path.read_text("utf-8"))
                 print(f"{path}: used from now on in {folder}; without --tune the experiment runs")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
-from orlomo.commands.flags import Commands
-from orlomo.errors import ConfigError
+from orlomo.commands.flags import Commands, folder_argument, path_argument
+from orlomo.commands.output import print_json
+from orlomo.errors import ConfigError, require
+
+STDOUT = Path("-")
 
 
 def add(commands: Commands) -> None:
@@ -17,17 +22,25 @@ def add(commands: Commands) -> None:
     report = commands.add_parser(
         "report", help="write one HTML page about runs, to be opened offline", allow_abbrev=False
     )
-    report.add_argument("folders", type=Path, nargs="+", metavar="RUN")
-    report.add_argument("-o", "--out", type=Path, default=Path("report.html"), help="the page (default: report.html)")
-    report.add_argument("--figures", type=Path, help="write the charts here too, as PNG and SVG")
+    report.add_argument(
+        "folders", type=path_argument, nargs="+", metavar="RUN", help="runs, or a folder of runs, as compare writes it"
+    )
+    report.add_argument(
+        "-o",
+        "--out",
+        type=path_argument,
+        default=Path("report.html"),
+        help="the page (default: report.html); -: standard output",
+    )
+    report.add_argument("--figures", type=folder_argument, help="write the charts here too, as PNG and SVG")
     report.set_defaults(call=_report)
     export = commands.add_parser("export", help="a run's tables in another format", allow_abbrev=False)
-    export.add_argument("folder", type=Path, metavar="RUN")
+    export.add_argument("folder", type=path_argument, metavar="RUN", help="a run, or a folder of runs")
     export.add_argument("--format", required=True, help="csv, parquet or tensorboard")
-    export.add_argument("-o", "--out", type=Path, help="the folder (default: RUN/FORMAT)")
+    export.add_argument("-o", "--out", type=folder_argument, help="the folder (default: RUN/FORMAT)")
     export.set_defaults(call=_export)
     watch = commands.add_parser("watch", help="follow a run in a browser on this machine", allow_abbrev=False)
-    watch.add_argument("folder", type=Path, metavar="RUN")
+    watch.add_argument("folder", type=path_argument, metavar="RUN")
     watch.add_argument("--port", type=int, default=0, help="default: a free one")
     watch.set_defaults(call=_watch)
     _add_trace(commands)
@@ -46,7 +59,9 @@ def _add_trace(commands: Commands) -> None:
     command.add_argument("--cluster", default="homogeneous")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--parameters", type=int, default=0, help="the model's size, where bytes cost time")
-    command.add_argument("--out", type=Path, help="the CSV file (default: only the summary)")
+    command.add_argument(
+        "--out", type=path_argument, help="the CSV file (default: only the summary); -: standard output"
+    )
     command.add_argument("--json", action="store_true")
     command.set_defaults(call=_trace)
 
@@ -54,15 +69,19 @@ def _add_trace(commands: Commands) -> None:
 def _report(options: argparse.Namespace) -> int:
     from orlomo.report.page import write_report
 
-    page = write_report(options.folders, options.out)
-    for note in page["notes"]:
-        print(f"orlomo: note: {note}", file=sys.stderr)
-    print(options.out)
+    folders = [run for folder in options.folders for run in _runs(folder)]
+    to_stdout = options.out == STDOUT
+    with tempfile.TemporaryDirectory() if to_stdout else contextlib.nullcontext(".") as folder:
+        path = Path(folder) / "report.html" if to_stdout else options.out
+        page = write_report(folders, path)
+        for note in page["notes"]:
+            print(f"orlomo: note: {note}", file=sys.stderr)
+        print(path.read_text("utf-8") if to_stdout else path)
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
         for path in write_figures(page["charts"], page["runs"], options.figures):
-            print(path)
+            print(path, file=sys.stderr if to_stdout else sys.stdout)
     return 0
 
 
@@ -71,10 +90,21 @@ def _export(options: argparse.Namespace) -> int:
     from orlomo.report.export import export
     from orlomo.report.screen import warn
 
-    folder = options.out or options.folder / options.format
-    for path in export(Run(options.folder), options.format, folder, warn):
-        print(path)
+    runs = _runs(options.folder)
+    for run in runs:
+        folder = options.out or run / options.format
+        if options.out is not None and runs != [options.folder]:  # several: each its own folder
+            folder = options.out / run.relative_to(options.folder)
+        for path in export(Run(run), options.format, folder, warn):
+            print(path)
     return 0
+
+
+def _runs(folder: Path) -> list[Path]:
+    """The run in this folder, or those that it is a folder of."""
+    from orlomo.records.run import runs_in
+
+    return [folder] if (folder / "config.toml").exists() else runs_in(folder) or [folder]
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -113,8 +143,11 @@ def _trace(options: argparse.Namespace) -> int:
         seed=options.seed,
         parameters=options.parameters,
     )
+    to_stdout = options.out == STDOUT
+    require(not (to_stdout and options.json), "--out - and --json both write to standard output: leave one out")
     if options.out is not None:
-        writer = TableWriter(options.out, COLUMNS)
+        written = Path(tempfile.mkstemp(suffix=".csv")[1]) if to_stdout else options.out
+        writer = TableWriter(written, COLUMNS)
         names = list(COLUMNS)
         for number, values in enumerate(zip(*(events[name].tolist() for name in names), strict=True)):
             writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
@@ -122,6 +155,10 @@ def _trace(options: argparse.Namespace) -> int:
             if number % 10_000 == 0:
                 writer.flush()
         writer.close()
+        if to_stdout:
+            with written.open() as file:
+                shutil.copyfileobj(file, sys.stdout)
+            written.unlink()
     delays = events["delay"][events.reports]
     facts = {
         "events": len(events),
@@ -130,9 +167,10 @@ def _trace(options: argparse.Namespace) -> int:
         "max_delay": int(np.max(delays)),
     }
     if options.json:
-        print(json.dumps(facts))
+        print_json(facts)
     else:
-        print("  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items()))
+        line = "  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items())
+        print(line, file=sys.stderr if to_stdout else sys.stdout)
     return 0
 
 
@@ -159,7 +197,7 @@ def _tasks(options: argparse.Namespace) -> int:
 
 def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> int:
     if as_json:
-        print(json.dumps([{"name": n, "summary": one, second: two} for n, (one, two) in entries.items()]))
+        print_json([{"name": n, "summary": one, second: two} for n, (one, two) in entries.items()])
         return 0
     width = max(map(len, entries))
     for name, (one, two) in entries.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import signal
 import sys
 from pathlib import Path
@@ -18,12 +17,15 @@ from orlomo.commands.flags import (
     add_ray,
     add_settings,
     assignments,
+    folder_argument,
     given,
     name_list,
+    path_argument,
 )
+from orlomo.commands.output import print_json
 from orlomo.config import RunConfig
-from orlomo.errors import ConfigError, Interrupted, require, unknown_name
-from orlomo.values import Table, from_text, helps, hints_of
+from orlomo.errors import ConfigError, Interrupted, require
+from orlomo.values import Table, from_text, helps, hints_of, path_of
 
 if TYPE_CHECKING:
     import orlomo
@@ -39,17 +41,17 @@ def add(commands: Commands) -> None:
     train.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file with the whole config")
     train.add_argument("--method", help=f"see `orlomo methods`, or your own: {OWN}")
     add_settings(train)
-    train.add_argument("--out", type=Path, help="the run folder")
+    train.add_argument("--out", type=folder_argument, help="the run folder")
     train.set_defaults(call=_train)
     compare = commands.add_parser("compare", help="run several methods and show one table and plot", allow_abbrev=False)
     compare.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file")
     compare.add_argument("--methods", required=True, help=f"names, or {OWN}, with commas between")
     compare.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
     add_settings(compare, skip=("seed",))
-    compare.add_argument("--out", type=Path, help="the folder; finished runs in it are used again")
+    compare.add_argument("--out", type=folder_argument, help="the folder; finished runs in it are used again")
     compare.set_defaults(call=_compare)
     resume = commands.add_parser("resume", help="continue a run from its newest checkpoint", allow_abbrev=False)
-    resume.add_argument("folder", type=Path)
+    resume.add_argument("folder", type=path_argument)
     resume.add_argument("--epochs", type=float, help="train until so many, all in all; continues a finished run, too")
     resume.add_argument("--learning-rate", type=float, help="from here on; recorded, and `replay` follows it")
     resume.add_argument("--workers", type=int, help="continue with so many (not in the simulator)")
@@ -58,7 +60,7 @@ def add(commands: Commands) -> None:
     replay = commands.add_parser(
         "replay", help="compute a run again from its trace and compare, bit for bit", allow_abbrev=False
     )
-    replay.add_argument("folder", type=Path)
+    replay.add_argument("folder", type=path_argument)
     replay.set_defaults(call=_replay)
     for command in (train, compare, resume):
         command.add_argument(
@@ -72,7 +74,7 @@ def _tables(options: argparse.Namespace) -> tuple[Table, Table]:
     """The config's table (without the method) with the flags over it, and the method's as the TOML file has it."""
     table: Table = {"task": options.task}
     if options.task.endswith(".toml"):
-        table = config.read(Path(options.task))
+        table = config.read(path_of(options.task, "the TOML file"))
     method = table.pop("method", {})
     # `method = "orlomo"` is short for a table with only a name.
     method = dict(method) if isinstance(method, dict) else {"name": method}
@@ -96,13 +98,13 @@ def _typed(name: str, texts: dict[str, str]) -> Table:
 
 def _check_known(texts: dict[str, str], names: list[str]) -> None:
     """Every name that `--set` gives must be a hyperparameter of one of these methods."""
-    from orlomo.methods.registry import method_class, settings_of
+    from orlomo.methods.registry import method_class, settings_of, unknown_setting
 
     # dict.fromkeys and not set: the order of the names is shown in the error.
     known = list(dict.fromkeys(key for name in names for key in settings_of(method_class(name))))
     for key in texts:
         if key not in known:
-            raise unknown_name(f"hyperparameter of {' and '.join(names)}", key, known)
+            raise unknown_setting(f"hyperparameter of {' and '.join(names)}", key, known)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -144,7 +146,7 @@ def _compare(options: argparse.Namespace) -> int:
             f"stopped by {name}; saved. The same command continues from there", stop.signal_number
         ) from None
     if options.json:
-        print(json.dumps(result.to_json()))
+        print_json(result.to_json())
     else:
         _print_comparison(result, next(iter(configs.values()))[0], options.seeds)
     return 0
@@ -197,6 +199,7 @@ def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
 
 
 def _resume(options: argparse.Namespace) -> int:
+    from orlomo.files import short
     from orlomo.records.run import Run
     from orlomo.report.screen import TerminalProgress, warn
     from orlomo.resuming import resume
@@ -205,7 +208,7 @@ def _resume(options: argparse.Namespace) -> int:
     found = Run(options.folder, lambda text: None)
     changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}
     if found.finished and found.stopped is None and not any(changes.values()):
-        print(f"{options.folder} is finished already", file=sys.stderr)
+        print(f"{short(found.folder)} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
         more["tensorboard"] = options.tensorboard
@@ -225,23 +228,27 @@ def _replay(options: argparse.Namespace) -> int:
 
     with TerminalProgress(options.quiet) as progress:
         result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)
-    print(json.dumps(dataclasses.asdict(result)) if options.json else result)
+    if options.json:
+        print_json(dataclasses.asdict(result))
+    else:
+        print(result)
     # 1 and not 2: the command worked, and the answer is no.
     return 0 if result.agrees else 1
 
 
 def _print_run(run: Run, as_json: bool) -> int:
+    from orlomo.files import short
     from orlomo.report.summary import summarise
 
     summary = summarise(run)
     if as_json:
         changes = [dataclasses.asdict(change) for change in run.changes]
-        print(json.dumps({**summary.to_json(), "stopped": run.stopped, "changes": changes}))
+        print_json({**summary.to_json(), "stopped": run.stopped, "changes": changes})
         return 0
     print(summary.line())
     for change in run.changes:
         print(f"changed {change}")
     if run.stopped is not None:
         print(f"stopped: {run.stopped}")
-    print(summary.folder)
+    print(short(run.folder))
     return 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 
-from orlomo.commands.flags import Commands
+from orlomo.commands.flags import Commands, path_argument
+from orlomo.commands.output import print_json
 from orlomo.errors import ConfigError, require, unknown_name
 
 ACTIONS = ("list", "add", "remove")
@@ -15,7 +14,7 @@ ACTIONS = ("list", "add", "remove")
 def add(commands: Commands) -> None:
     """Add the command to the parser's."""
     command = commands.add_parser("workers", help="list, add or remove workers of a running run", allow_abbrev=False)
-    command.add_argument("folder", type=Path)
+    command.add_argument("folder", type=path_argument)
     command.add_argument("action", nargs="?", default="list", help="list, add N, or remove ID")
     command.add_argument("number", nargs="?", type=int, help="how many to add, or which to remove")
     command.add_argument("--json", action="store_true", help="print the answer as JSON")
@@ -40,7 +39,7 @@ def call(options: argparse.Namespace) -> int:
     request = {"action": options.action, "count": options.number, "worker": options.number}
     answer = ask(options.folder, request)
     if options.json:
-        print(json.dumps(answer))
+        print_json(answer)
     elif options.action == "list":
         for worker in answer:
             where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"

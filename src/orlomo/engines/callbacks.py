@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.values import convert, shown, whole
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,11 +125,18 @@ class Callbacks:
     then none is called any more.
     """
 
-    def __init__(self, callbacks: Iterable[Callback] = (), warn: Callable[[str], None] = lambda text: None):
-        self._callbacks = list(callbacks)
+    def __init__(
+        self,
+        callbacks: Iterable[Callback] | Callback | None = (),
+        warn: Callable[[str], None] = lambda text: None,
+    ):
+        given = (callbacks,) if isinstance(callbacks, Callback) else () if callbacks is None else callbacks
+        wanted = "callbacks must be objects of subclasses of orlomo.Callback"
+        require(isinstance(given, Iterable), f"{wanted}, in a list, not {shown(given)}")
+        self._callbacks = list(given)
         for callback in self._callbacks:
-            good = isinstance(callback, Callback)
-            require(good, f"callbacks must be objects of subclasses of orlomo.Callback, not {callback!r}")
+            require(isinstance(callback, Callback), f"{wanted}, not {shown(callback)}")
+        require(callable(warn), f"warn must be a function of a text, such as print, not {shown(warn)}")
         self._warn = warn
         self._started: list[Callback] = []
         self._current: Evaluated | None = None
@@ -239,6 +247,9 @@ class EarlyStopping(Callback):
     """
 
     def __init__(self, metric: str, patience: int, *, least: float = 0.0):
+        convert(metric, str, "metric")
+        convert(least, float, "least")
+        patience = whole(patience, "patience")
         require(patience >= 1, f"patience must be at least 1, not {patience}")
         self._metric, self._patience, self._least = metric, patience, least
 
@@ -272,6 +283,7 @@ class KeepBest(Callback):
     """
 
     def __init__(self, metric: str):
+        convert(metric, str, "metric")
         self._metric = metric
 
     def started(self, run: RunHandle) -> None:

@@ -21,6 +21,7 @@ from orlomo.errors import ConfigError, require
 from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
+from orlomo.values import whole
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,6 @@ def job_count(jobs: int | None) -> int:
     """How many processes compute: as asked for, or one per core."""
     # A container or `taskset` may allow fewer cores than the machine has.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = cores if jobs is None else jobs
+    chosen = cores if jobs is None else whole(jobs, "jobs")
     require(chosen >= 1, f"jobs must be at least 1, not {jobs}")
     return chosen

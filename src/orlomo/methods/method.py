@@ -7,11 +7,13 @@ carry whatever is declared.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from torch import Tensor
 
@@ -22,9 +24,31 @@ from orlomo.methods.messages import Report, WorkerState
 from orlomo.methods.server import Server
 from orlomo.methods.state import Layout, ServerState, plain_numbers
 from orlomo.methods.worker import WorkerRule
+from orlomo.values import convert, settle
 
 RESERVED = ("ledger", "numbers")
 """Keys of a server's `state_dict` that are not vectors."""
+
+
+RULES = ("rate", "eta", "weight")
+"""What a method is asked for numbers; what a user's own gives is checked."""
+
+
+def _checked(rule: Callable[..., object], name: str) -> Callable[..., float]:
+    """The same rule, with an error that names the method where it does not give a number."""
+
+    @functools.wraps(rule)
+    def call(self: Method, *arguments: object, **named: object) -> float:
+        value = rule(self, *arguments, **named)
+        if type(value) is float and math.isfinite(value):
+            return value
+        if name == "weight" and isinstance(value, float) and math.isnan(value):  # there is none
+            return value
+        number = convert(value, float, f"{self.name}: what {name}(...) returns")
+        require(math.isfinite(number), f"{self.name}: what {name}(...) returns must be finite, not {number}")  # type: ignore[arg-type]
+        return cast(float, number)
+
+    return call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +115,19 @@ class Method(ABC):
             cls.name = cls.__name__
         if "fold" in vars(cls) and "one_pass" not in vars(cls):  # nor what is true of the parent's fold
             cls.one_pass = False
+        for rule in RULES if not cls.__module__.startswith("orlomo.") else ():
+            if inspect.isfunction(vars(cls).get(rule)):
+                setattr(cls, rule, _checked(vars(cls)[rule], rule))
 
     def __post_init__(self) -> None:
         self._check_class()
+        settle(self)
         positive = math.isfinite(self.learning_rate) and self.learning_rate > 0
         require(positive, f"learning_rate must be above 0, not {self.learning_rate}")
-        whole = isinstance(self.local_steps, int) and self.local_steps >= 1
-        require(whole, f"local_steps must be a whole number of at least 1, not {self.local_steps}")
-        require(self.weight_decay >= 0, f"weight_decay must be 0 or more, not {self.weight_decay}")
+        require(self.local_steps >= 1, f"local_steps must be at least 1, not {self.local_steps}")
+        require(
+            0 <= self.weight_decay < math.inf, f"weight_decay must be 0 or more, and finite, not {self.weight_decay}"
+        )
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be above 0, not {self.clip_norm}")
         object.__setattr__(self, "schedule", rates.resolve(self.schedule))
         rates.schedule(self.schedule, self.warmup_epochs)(0.0)

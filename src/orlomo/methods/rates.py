@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 from orlomo.errors import ConfigError, require, unknown_name
@@ -75,7 +76,7 @@ def _built_in(spec: str, warmup_epochs: float) -> Factor:
 
 
 def _warmed_up(shape: Factor, warmup_epochs: float) -> Factor:
-    require(warmup_epochs >= 0, f"warmup_epochs must be 0 or more, not {warmup_epochs}")
+    require(0 <= warmup_epochs < math.inf, f"warmup_epochs must be 0 or more, and finite, not {warmup_epochs}")
     if warmup_epochs == 0:
         return shape
     # The first round already moves: the ramp starts at one part in a hundred, not at zero.
@@ -164,7 +165,11 @@ def _shape(spec: str) -> Factor:
     if name == "step":
         epochs_text, _, factor_text = text.partition("@")
         factor = number(factor_text, "the drop factor") if factor_text else 0.1
+        require(0 < factor < math.inf, f"the drop factor must be above 0, not {factor_text}")
         drops = [number(part, "a drop's epoch") for part in epochs_text.split(",")]
+        require(min(drops) > 0, f"a drop's epoch must be above 0, not {min(drops):g}: {spec!r}")
+        rising = all(first < second for first, second in pairwise(drops))
+        require(rising, f"the epochs of drops must rise, as in step:80,120, not {spec!r}")
         return lambda epoch: factor ** sum(epoch >= drop for drop in drops)
     if name == "cosine":
         end = number(text, "the cosine's last epoch")

@@ -6,10 +6,12 @@ import dataclasses
 import importlib
 import inspect
 import weakref
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orlomo.errors import ConfigError, unknown_name
-from orlomo.loading import absolute, is_import_path, load_attribute
+from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.loading import absolute, is_import_path, load_attribute, name_a_file
+from orlomo.values import shown
 
 if TYPE_CHECKING:
     from orlomo.methods.method import Method
@@ -79,6 +81,26 @@ METHODS = {
 """Every built-in method by its name on the command line."""
 
 
+OTHER_WORDS = {
+    "lr": "learning_rate",
+    "gamma": "learning_rate",
+    "beta": "momentum",
+    "beta1": "momentum",
+    "steps": "local_steps",
+    "wd": "weight_decay",
+    "l2": "weight_decay",
+    "eta": "global_rate",
+    "clip": "clip_norm",
+    "max_norm": "clip_norm",
+    "max_grad_norm": "clip_norm",
+    "gradient_clip_val": "clip_norm",
+    "scheduler": "schedule",
+    "lr_scheduler": "schedule",
+    "lr_schedule": "schedule",
+    "warmup": "warmup_epochs",
+}
+"""Hyperparameters as other programs and the paper call them, too far from ours for a comparison of letters."""
+
 CUSTOM = "custom"
 """The name, in a run's config, of a method that only Python has."""
 
@@ -88,11 +110,13 @@ _import_paths: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary(
 
 def method_class(name: str) -> type[Method]:
     """The class of a method: built in, or a user's own by `FILE.py:NAME` or `package.module:NAME`."""
+    require(isinstance(name, str), f"a method is given by its name, a text such as 'orlomo', not {shown(name)}")
     if is_import_path(name):
         return _own(name)
     if name == CUSTOM:
         raise ConfigError("this is a method that only Python has: give it to orlomo.train, or name it as FILE.py:NAME")
     if name not in METHODS:
+        name_a_file(name, "method")
         raise unknown_name("method", name, [*METHODS, "FILE.py:NAME"])
     module, _, attribute = METHODS[name].import_path.partition(":")
     found: type[Method] = getattr(importlib.import_module(f"orlomo.methods.papers.{module}"), attribute)
@@ -104,7 +128,7 @@ def _own(import_path: str) -> type[Method]:
 
     found = load_attribute(import_path, "method")
     if not (isinstance(found, type) and issubclass(found, Method)):
-        raise ConfigError(f"{import_path} is not a class that derives from orlomo.Method")
+        raise ConfigError(f"{import_path} is {shown(found)}, not a class that derives from orlomo.Method")
     # Here and not when it is made, which would raise a TypeError without the file's name.
     if inspect.isabstract(found):
         missing = ", ".join(sorted(found.__abstractmethods__))
@@ -123,8 +147,41 @@ def method(name: str, **hyperparameters: Any) -> Method:
     known = settings_of(kind)
     for key in hyperparameters:
         if key not in known:
-            raise unknown_name(f"setting of {kind.name}", key, known)
+            raise unknown_setting(f"setting of {kind.name}", key, known)
     return kind(**hyperparameters)
+
+
+def unknown_setting(what: str, name: str, known: Collection[str]) -> ConfigError:
+    """The error for a hyperparameter that there is not, with what it is called here.
+
+    >>> str(unknown_setting("setting", "lr", ["momentum", "learning_rate"]))
+    "unknown setting 'lr': did you mean 'learning_rate'? (known: momentum, learning_rate)"
+    """
+    meant = OTHER_WORDS.get(name.lower())
+    if meant not in known:
+        return unknown_name(what, name, known)
+    return ConfigError(f"unknown {what} {name!r}: did you mean {meant!r}? (known: {', '.join(known)})")
+
+
+def given_method(given: object) -> Method:
+    """What was given as a method: an object of one, or the name of one for its default hyperparameters."""
+    from torch.optim import Optimizer
+
+    from orlomo.methods.method import Method
+
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str):
+        return method(given)
+    wanted = "give an object of a method, as in orlomo.OrLoMo(learning_rate=0.1), or a name, as in 'orlomo'"
+    kind = given if isinstance(given, type) else type(given)
+    if issubclass(kind, Method):
+        raise ConfigError(f"method is the class {kind.__name__}: give an object of it, as in {kind.__name__}()")
+    if issubclass(kind, Optimizer):
+        raise ConfigError(f"method is the optimizer {kind.__name__}, which trains in one process: {wanted}")
+    if isinstance(given, Mapping):
+        raise ConfigError("method is a table: make a method of it, as in orlomo.method('orlomo', learning_rate=0.1)")
+    raise ConfigError(f"method is {shown(given)}: {wanted}")
 
 
 def settings_of(kind: type[Method]) -> list[str]:

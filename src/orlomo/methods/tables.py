@@ -9,16 +9,16 @@ from typing import Any
 
 from torch import Tensor
 
-from orlomo.errors import ConfigError, unknown_name
+from orlomo.errors import ConfigError, require
 from orlomo.loading import is_import_path
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
 from orlomo.methods.rates import is_own
-from orlomo.methods.registry import CUSTOM, METHODS, method_class, origin, settings_of
+from orlomo.methods.registry import CUSTOM, METHODS, method_class, origin, settings_of, unknown_setting
 from orlomo.methods.state import ServerState
 from orlomo.methods.worker import WorkerRule
-from orlomo.values import Table, convert, plain
+from orlomo.values import Table, convert, plain, shown
 
 FACTS = ("name", "class", "synchronous")
 """Keys of a method's table that are not hyperparameters."""
@@ -73,12 +73,14 @@ def from_table(table: Table, where: str, given: Method | None = None, code: bool
     own = name == CUSTOM or is_import_path(name)
     schedule = table.get("schedule")
     if given is not None:
+        good = isinstance(given, Method)
+        require(good, f"method must be an object of the method that {where} was made with, not {shown(given)}")
         return _checked(table, given, where)
     own_schedule = schedule == CUSTOM or (isinstance(schedule, str) and is_own(schedule))
     if (own or own_schedule) and not code:
         synchronous = bool(table.get("synchronous", False)) if own else method_class(name).synchronous
-        shown = {"name": str(table.get("class", name)), "synchronous": synchronous}
-        kind = type("Recorded", (Recorded,), shown)
+        facts = {"name": str(table.get("class", name)), "synchronous": synchronous}
+        kind = type("Recorded", (Recorded,), facts)
         recorded: Method = kind(table=table)
         for key in table.keys() - set(FACTS):
             object.__setattr__(recorded, key, table[key])  # what the run was made with, not the defaults
@@ -90,7 +92,7 @@ def from_table(table: Table, where: str, given: Method | None = None, code: bool
     known, hints = settings_of(kind), typing.get_type_hints(kind)
     for key in settings:
         if key not in known:
-            raise unknown_name(f"setting of {kind.name}", key, known)
+            raise unknown_setting(f"setting of {kind.name}", key, known)
     # Which types a class takes is known only here, when it runs: `convert` has checked them.
     values: dict[str, Any] = {
         key: convert(value, hints[key], f"{where}, method {key}") for key, value in settings.items()

@@ -16,7 +16,7 @@ from orlomo import config as configuration
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
-from orlomo.files import lock, write_text_atomically, writing_to
+from orlomo.files import lock, short, write_text_atomically, writing_to
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.changes import read_changes, to_json
@@ -127,9 +127,11 @@ def create_folder(
     `data`: one row per worker, where each trains on data of its own.
     """
     if (folder / "config.toml").exists():
-        raise RunFolderError(f"{folder} holds a run already: `{resume_command(folder)}`, or choose another --out")
+        raise RunFolderError(
+            f"{short(folder)} holds a run already: `{resume_command(folder)}`, or choose another --out"
+        )
     if folder.exists() and not _is_empty(folder):
-        raise RunFolderError(f"{folder} exists and is not a run: choose another --out")
+        raise RunFolderError(f"{short(folder)} exists and is not a run: choose another --out")
     text = configuration.write(config, format=configuration.FORMAT, code=configuration.code_digests(config))
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
-from orlomo.files import is_being_written
+from orlomo.files import is_being_written, short
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
 from orlomo.records import best as best_model
@@ -46,6 +46,7 @@ from orlomo.records.tables import (
     metrics_schema,
     read_table,
 )
+from orlomo.values import path_of
 
 MEASURED = "metrics.json"
 WORKER_DATA = "data.json"
@@ -63,9 +64,9 @@ class Run:
     """
 
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
-        self.folder = Path(folder)
+        self.folder = path_of(folder, "the run's folder").absolute()  # the process may change its directory
         if not (self.folder / "config.toml").is_file():
-            raise RunFolderError(f"{self.folder} is not a run: there is no config.toml in it")
+            raise _no_run(self.folder)
         table = configuration.read(self.folder / "config.toml")
         if missing := {"task", "method"} - set(table):
             raise RunFolderError(
@@ -82,6 +83,10 @@ class Run:
         now = changed_table(table, self.changes)
         self.config: RunConfig = configuration.from_table(now, str(self.folder / "config.toml"), code=False)
         self._warn = warn
+
+    def __reduce__(self) -> tuple[type[Run], tuple[Path]]:
+        """Pickled and copied as its folder: a run is read from there."""
+        return Run, (self.folder,)
 
     def runnable_config(self, method: Method | None = None) -> RunConfig:
         """The config with which it began, with the method's code loaded; one that only Python has must be given."""
@@ -270,6 +275,26 @@ class Run:
         return html_of(self)
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The folders below this one, at most two deep, that are runs: what `compare` and `reproduce` write."""
+    return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.toml")})
+
+
+def _no_run(folder: Path) -> RunFolderError:
+    """What to say of a folder without config.toml."""
+    shown = short(folder)
+    if not folder.exists():
+        return RunFolderError(f"{shown} is not a run: there is no such folder")
+    if not folder.is_dir():
+        inside = (folder.parent / "config.toml").is_file()
+        return RunFolderError(f"{shown} is a file: give the run's folder{f', {short(folder.parent)}' * inside}")
+    runs = [str(run.relative_to(folder)) for run in runs_in(folder)]
+    if not runs:
+        return RunFolderError(f"{shown} is not a run: there is no config.toml in it")
+    named = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
+    return RunFolderError(f"{shown} is a folder of {len(runs)} runs, not a run: choose one of {named}")
+
+
 def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
     """The metrics.json of a run."""
     path = folder / MEASURED
@@ -289,7 +314,7 @@ def _changes_in(values: Values) -> list[object]:
 
 def resume_command(folder: Path) -> str:
     """What to type to continue a run."""
-    return f"orlomo resume {shlex.quote(str(folder))}"
+    return f"orlomo resume {shlex.quote(short(folder))}"
 
 
 def config_sha256(folder: Path) -> str:

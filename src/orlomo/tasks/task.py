@@ -24,6 +24,7 @@ from orlomo.tasks.buffers import RECALIBRATE, Policies, checked_policies, first_
 from orlomo.tasks.data import Batch, Collate, Data, checked_data, select
 from orlomo.tasks.metrics import TEST, TRAIN, Metric, Predictions, accuracy, check_name, measured
 from orlomo.tasks.shares import PerWorker, Stream
+from orlomo.values import settle
 
 SAMPLINGS = ("epochs", "replacement")
 EVALUATION_BATCH = 250
@@ -98,8 +99,21 @@ class Task:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.batch_size, int) and self.batch_size >= 1
-        require(whole, f"batch_size must be a whole number of at least 1, not {self.batch_size}")
+        settle(
+            self,
+            only=(
+                "batch_size",
+                "sampling",
+                "buffers",
+                "compile",
+                "name",
+                "facts",
+                "micro_batch",
+                "evaluation_batch_size",
+            ),
+        )
+        require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
+        object.__setattr__(self, "metrics", () if self.metrics is None else self.metrics)
         for name in ("micro_batch", "evaluation_batch_size"):
             size = getattr(self, name)
             whole = size is None or (type(size) is int and size >= 1)
