@@ -19,7 +19,25 @@ import own_data as own
 from orlomo import Group
 from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
-from user import INPUTS, LABELS, Late, Mixed, OwnRate, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
+from user import (
+    INPUTS,
+    LABELS,
+    MADE,
+    Late,
+    Mixed,
+    OwnRate,
+    Renewed,
+    Replaced,
+    Said,
+    Sparse,
+    Unfrozen,
+    penalty,
+    scaled_loss,
+    second_run,
+    task,
+    train,
+    within,
+)
 
 Tried = Callable[[Path], object]
 
@@ -236,6 +254,13 @@ BUFFERS: dict[str, tuple[Tried, str]] = {
 
 LOSSES: dict[str, tuple[Tried, str]] = {
     "one loss per sample": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum(1)), out), "must give a scalar"),
+    "model=lambda: m": (lambda out: train(task(model=lambda: MADE), out), "copy.deepcopy"),
+    "a shared layer": (lambda out: train(task(model=lambda: nn.Sequential(MADE)), out), "share the parameter 0.weight"),
+    "a scaled loss": (lambda out: train(task(loss=scaled_loss), out), 'Task(autocast="bfloat16")'),
+    "train() in autocast": (lambda out: within(torch.autocast("cpu"), lambda: train(task(), out)), "autocast"),
+    "train() in inference_mode": (lambda out: within(torch.inference_mode(), lambda: train(task(), out)), "inference"),
+    "train() in two threads": (lambda out: second_run(out), "another run is under way in this process"),
+    "NaN in the data": (lambda out: train(task(train_data=(INPUTS * float("nan"), LABELS)), out), "has NaN: column 0"),
     "loss gives None": (lambda out: train(task(loss=lambda m, b: None), out), "not None: does it return anything?"),
     "loss gives a float": (lambda out: train(task(loss=lambda m, b: 0.5), out), "not a float: leave .item() out"),
     "loss gives an int": (lambda out: train(task(loss=lambda m, b: 1), out), "not a int"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -211,3 +212,39 @@ def penalty(model: nn.Module, batch: Any, gradients: AbstractContextManager[obje
         inputs = batch[0].clone().requires_grad_()
         [slope] = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
     return classification_loss(model, batch) + slope.square().mean()
+
+
+MADE = nn.Linear(4, 2)
+"""A module that is made once, for all."""
+
+
+def scaled_loss(model: nn.Module, batch: Any) -> Tensor:
+    """As in a loop with a GradScaler."""
+    scaled: Tensor = torch.amp.GradScaler("cpu").scale(classification_loss(model, batch))
+    return scaled
+
+
+def within(context: AbstractContextManager[Any], call: Callable[[], object]) -> object:
+    """What a call gives within a context."""
+    with context:
+        return call()
+
+
+def second_run(out: Path) -> None:
+    """A run in a thread while another is under way; what it raises."""
+    caught: list[Exception] = []
+
+    def second() -> None:
+        try:
+            train(task(), out)
+        except orlomo.OrlomoError as error:
+            caught.append(error)
+
+    class Other(orlomo.Callback):
+        def started(self, run: orlomo.RunHandle) -> None:
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+
+    train(task(), out.with_name("first"), callbacks=[Other()])
+    raise caught[0]

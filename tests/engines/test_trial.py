@@ -149,6 +149,22 @@ def test_caches_are_no_state(tmp_path: Path) -> None:
     assert said(tmp_path, task(model=Caching)) == ""
 
 
+def test_a_metric_that_needs_both_classes_is_tried_on_all_of_the_data(tmp_path: Path) -> None:
+    def both(model: nn.Module, batch: Any) -> Tensor:
+        if batch[1].unique().numel() < 2:
+            raise ValueError("only one class")
+        return torch.tensor(1.0)
+
+    labels = torch.zeros(500, dtype=torch.long)
+    labels[:16] = 1
+    data = (torch.randn(500, 4), labels)
+    made = task(test_data=data, evaluation_batch_size=500, metrics=[orlomo.Metric.mean("both", both, data="test")])
+    tried = np.linspace(0, 499, 32).astype(int)
+    assert set(labels[tried].tolist()) == {0, 1}
+    labels[tried] = 0
+    assert train(made, tmp_path / "run").finished
+
+
 def test_the_callers_generators_stay_as_they_were(tmp_path: Path) -> None:
     torch.manual_seed(3), random.seed(3), np.random.seed(3)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
