@@ -186,7 +186,9 @@ DATA: dict[str, tuple[Tried, str]] = {
     "a sampler with a generator": (lambda out: task(sampler=own.SEEDED), "so that the run's seed decides"),
     "a sampler beyond the data": (lambda out: train(task(sampler=lambda draw: [64] * 8), out), "but there are 64"),
     "a sampler of floats": (lambda out: train(task(sampler=lambda draw: [0.5] * 8), out), "must give whole numbers"),
-    "a sampler that is a list": (lambda out: task(sampler=[1, 2]), "sampler must be a torch Sampler, not list"),
+    "a sampler that is a list": (lambda out: task(sampler=[1, 2]), "sampler must be a torch Sampler or a function"),
+    "a sampler's class": (lambda out: task(sampler=torch.utils.data.RandomSampler), "a torch Sampler or a function"),
+    "a sampler of nothing": (lambda out: task(sampler=lambda draw: []), "the sampler gives no samples"),
 }
 
 MODEL: dict[str, tuple[Tried, str]] = {
@@ -267,6 +269,8 @@ LOSSES: dict[str, tuple[Tried, str]] = {
     "loss gives a tuple": (lambda out: train(task(loss=lambda m, b: (m(b[0]).sum(), 0)), out), "not a tuple"),
     "loss gives a dict": (lambda out: train(task(loss=lambda m, b: {"a": m(b[0]).sum()}), out), "not a dict"),
     "loss gives numpy": (lambda out: train(task(loss=lambda m, b: LABELS.numpy()), out), "not a ndarray"),
+    "a criterion as loss": (lambda out: task(loss=nn.CrossEntropyLoss()), "write loss=lambda model, batch: criterion("),
+    "a torch function as loss": (lambda out: task(loss=nn.functional.mse_loss), "criterion is your mse_loss"),
     "a whole-number loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).argmax()), out), "not torch.int64"),
     "a complex loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum() * 1j), out), "not torch.complex64"),
     "a detached loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).mean().data), out), "without a gradient"),
@@ -311,6 +315,10 @@ LATER: dict[str, tuple[Tried, str]] = {
     "epochs as a text": (lambda out: again(out, epochs="3"), "epochs must be a number, not '3'"),
     "endless epochs": (lambda out: again(out, epochs=float("inf")), "epochs must be above 0 and finite, not inf"),
     "the model of a Task without it": (lambda out: loaded(out), "as in run.model(task)"),
+    "a replay without the Task": (
+        lambda out: orlomo.replay(train(task(), out.with_name("f")).folder),
+        "orlomo.replay(",
+    ),
     "another model": (lambda out: loaded(out, __import__("torch").nn.Linear(4, 2)), "the file has no bias"),
 }
 """Resuming with changes, schedules, models of finished runs."""

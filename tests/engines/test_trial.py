@@ -179,6 +179,10 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
     "a long round": ({"method": orlomo.OrLoMo(local_steps=500), "epochs": 1}, "are 1 report; lower local_steps"),
     "a large batch": ({"batch_size": 100}, "batch_size is 100, but there are 64 training samples"),
     "many workers": ({"workers": 1000, "epochs": 1}, "996 workers never report"),
+    "one worker too many": (
+        {"workers": 5, "epochs": 1},
+        "5 workers, but 4 reports are planned: 1 worker never reports",
+    ),
     "a wide barrier": ({"workers": 100, "method": "local-sgd"}, "the run takes"),
 }
 
@@ -187,6 +191,11 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings_that_do_not_fit_are_said_with_their_numbers(name: str, tmp_path: Path) -> None:
     changes, part = NUMBERS[name]
     assert part in said(tmp_path, **changes)
+
+
+def test_data_sets_without_a_worker_are_named(tmp_path: Path) -> None:
+    sites = orlomo.PerWorker([(INPUTS, LABELS)] * 3)
+    assert "3 data sets, but 2 workers: nobody trains on '2'" in said(tmp_path, task(train_data=sites))
 
 
 def test_never_more_samples_than_asked_for_and_one_round_per_worker() -> None:

@@ -129,6 +129,12 @@ class Task:
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
+        named = getattr(self.loss, "__name__", self.loss)
+        require(
+            getattr(self.loss, "__module__", None) not in ("torch.nn.functional", "torch.nn.modules.loss"),
+            "loss takes a model and a batch, not outputs and targets: write loss=lambda model, batch: "
+            f"criterion(model(batch[0]), batch[1]), where criterion is your {named}",
+        )
         # The class is frozen for users; this is still its construction.
         object.__setattr__(self, "train_data", _checked_training(self.train_data))
         if self.test_data is not None:
