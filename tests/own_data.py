@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler
 
 import orlomo
+from orlomo.tasks.task import classification_loss
 from user import INPUTS, LABELS, task
 
 
@@ -107,3 +108,26 @@ def two_sites(**changes: Any) -> orlomo.Task:
     """Two data sets of unequal size, each on a worker of its own."""
     parts = {"a": (INPUTS[:40], LABELS[:40]), "b": (INPUTS[40:], LABELS[40:])}
     return task(train_data=orlomo.PerWorker(parts), **changes)
+
+
+TEN = (INPUTS[:10], LABELS[:10])
+NOTED: list[float] = []
+
+
+def noted(model: nn.Module, batch: Any) -> Tensor:
+    """Keeps its losses in a list."""
+    loss = classification_loss(model, batch)
+    NOTED.append(float(loss.detach()))
+    return loss
+
+
+class Counting(nn.Linear):
+    """Counts its calls in Python."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.n = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.n += 1
+        return super().forward(inputs)

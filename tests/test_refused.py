@@ -323,7 +323,8 @@ LATER: dict[str, tuple[Tried, str]] = {
 }
 """Resuming with changes, schedules, models of finished runs."""
 
-ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER
+SECTIONS = {"settings": SETTINGS, "data": DATA, "model": MODEL, "buffers": BUFFERS, "loss": LOSSES, "later": LATER}
+ALL = {f"{section}: {name}": case for section, cases in SECTIONS.items() for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("name", ALL)
