@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -71,6 +72,25 @@ def test_ctrl_c_is_one_line(when: str, tmp_path: Path) -> None:
     assert (tmp_path / "a").exists() == (when == "at the exit")
 
 
+STOPS = """
+import signal, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "torch.functional":
+            try: signal.raise_signal(signal.SIGINT)
+            finally: print("an exception within torch")
+sys.meta_path.insert(0, Finder)
+"""
+
+
+def test_ctrl_c_while_torch_is_loaded_raises_nothing_in_it(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STOPS)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = run_cli("train", "digits", "--out", "a", folder=tmp_path, environment={"PYTHONPATH": path})
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "orlomo: stopped; there was nothing to save\n"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -91,6 +111,7 @@ def test_ctrl_c_is_one_line(when: str, tmp_path: Path) -> None:
         (["compare", "digits", "--methods", "asgd", "orlomo"], "with commas between: --methods asgd,orlomo"),
         (["train", "digits", "--set", "momentum=0", "local_steps=1"], "give --set momentum=0 --set local_steps=1"),
         (["train", "digits", "--workers", "4", "8"], "--workers takes one value, not 4 8"),
+        (["resume", "a", "--engine", "ray"], "unknown flag '--engine' (see"),
         (["train", "digits", "--wd", "0.1"], "did you mean '--weight-decay'?"),
         (["train", "digits", "--num_workers", "4"], "did you mean '--workers'?"),
         (["train", "digits", "--optimizer", "sgd"], "did you mean '--method'?"),

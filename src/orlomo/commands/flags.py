@@ -74,7 +74,9 @@ class Parser(argparse.ArgumentParser):
         for word in (word.partition("=")[0] for word in rest if re.match("-(-|[a-zA-Z])", word)):
             flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
             meant = OTHER_WORDS.get(word.lower().replace("_", "-"))
-            meant = meant if meant in flags else nearest(word, flags)
+            if meant not in flags:  # the dashes would make every two flags alike
+                found = nearest(word.lstrip("-"), [flag.lstrip("-") for flag in flags])
+                meant = f"--{found}" if found else None
             self.error(f"unknown flag {word!r}" + (f": did you mean {meant!r}?" if meant else ""))
         if rest:
             self._refuse_more(rest[0], words)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from orlomo.commands.flags import Commands, Parser
 
 
+NOTHING = "orlomo: stopped; there was nothing to save"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0 done, 1 a replay that differs, 2 an error, 128+n stopped by signal n."""
     as_program, code = arguments is None, 0
@@ -19,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _main(arguments, stopped)
     except KeyboardInterrupt:
-        print("orlomo: stopped; there was nothing to save", file=sys.stderr)
+        print(NOTHING, file=sys.stderr)
         code = 128 + signal.SIGINT
     finally:
         if as_program:
@@ -51,6 +54,11 @@ def _stoppable() -> list[int]:
     stopped: list[int] = []
 
     def stop(number: int, frame: object) -> None:
+        torch = sys.modules.get("torch")
+        if getattr(getattr(torch, "__spec__", None), "_initializing", False):
+            # C++ code that loads modules ends the process with a long trace where an exception comes up in it.
+            os.write(2, f"{NOTHING}\n".encode())
+            os._exit(128 + signal.SIGINT)
         stopped.append(number)
         raise KeyboardInterrupt
 
