@@ -17,9 +17,27 @@ from torch import nn
 import orlomo
 import own_data as own
 from orlomo import Group
+from orlomo.tasks.task import classification_loss
 from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
-from user import INPUTS, LABELS, Late, Mixed, OwnRate, Renewed, Replaced, Said, Sparse, Unfrozen, penalty, task, train
+from user import (
+    INPUTS,
+    LABELS,
+    Aliased,
+    Late,
+    Mixed,
+    OwnRate,
+    Renewed,
+    Replaced,
+    Said,
+    Sparse,
+    Unfrozen,
+    penalty,
+    scripted,
+    steps_itself,
+    task,
+    train,
+)
 
 Tried = Callable[[Path], object]
 
@@ -168,6 +186,16 @@ DATA: dict[str, tuple[Tried, str]] = {
     "a sampler with a generator": (lambda out: task(sampler=own.SEEDED), "so that the run's seed decides"),
     "a sampler beyond the data": (lambda out: train(task(sampler=lambda draw: [64] * 8), out), "but there are 64"),
     "a sampler of floats": (lambda out: train(task(sampler=lambda draw: [0.5] * 8), out), "must give whole numbers"),
+    "a sampler that counts": (lambda out: train(task(sampler=own.Counting()), out), "another order when it is asked"),
+    "a sampler of two arguments": (lambda out: task(sampler=lambda draw, epoch: []), "a function of a numpy generator"),
+    "a sampler, each its own": (lambda out: own.two_sites(sampler=own.EVERY), "leave the sampler out"),
+    "collate of two arguments": (lambda out: task(collate=lambda samples, pad: 0), "required argument: 'pad'"),
+    "a stream's function of two arguments": (
+        lambda out: own.streamed(lambda rank, count: []),
+        "must take (rank, count",
+    ),
+    "a stream's function that gives None": (lambda out: train(own.streamed(lambda r, c, p: None), out), "an iterator"),
+    "data with gradients": (lambda out: task(train_data=own.WITH_GRADIENTS), "give it with .detach()"),
     "a sampler that is a list": (lambda out: task(sampler=[1, 2]), "sampler must be a torch Sampler, not list"),
 }
 
@@ -207,6 +235,8 @@ MODEL: dict[str, tuple[Tried, str]] = {
         lambda out: task(evaluation_batch_size=True),
         "evaluation_batch_size must be a whole",
     ),
+    "a metric of a function": (lambda out: orlomo.Metric("a", classification_loss), "make must take no arguments"),  # type: ignore[arg-type]
+    "a metric of labels": (lambda out: orlomo.Metric.mean("a", lambda m, x, y: 0), "required argument: 'y'"),  # type: ignore[arg-type,misc]
     "a metric that gives text": (
         lambda out: train(task(metrics=[Said("0.5")]), out),
         "gives '0.5': it must give one number",
@@ -235,6 +265,15 @@ BUFFERS: dict[str, tuple[Tried, str]] = {
 }
 
 LOSSES: dict[str, tuple[Tried, str]] = {
+    "a model that needs arguments": (lambda out: task(model=nn.Linear), "without arguments that makes the module"),
+    "a loss of three arguments": (lambda out: task(loss=lambda m, x, y: 0), "missing a required argument: 'y'"),
+    "torch's own loss": (lambda out: task(loss=nn.CrossEntropyLoss()), "not torch's CrossEntropyLoss"),
+    "augment=3": (lambda out: task(augment=3), "augment must be a function of a batch and a torch generator, not 3"),
+    "augment of a batch alone": (lambda out: task(augment=lambda batch: batch), "too many positional arguments"),
+    "augment gives None": (lambda out: train(task(augment=lambda b, g: None), out), "does it return the batch?"),
+    "backward in the loss": (lambda out: train(task(loss=steps_itself), out), "the loss changes the parameters' .grad"),
+    "a module of torch.jit": (lambda out: train(task(model=scripted), out), "leave torch.jit out"),
+    "parameters that share memory": (lambda out: train(task(model=Aliased), out), "has the memory of 0.weight"),
     "one loss per sample": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum(1)), out), "must give a scalar"),
     "loss gives None": (lambda out: train(task(loss=lambda m, b: None), out), "not None: does it return anything?"),
     "loss gives a float": (lambda out: train(task(loss=lambda m, b: 0.5), out), "not a float: leave .item() out"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import IterableDataset
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_takes, unknown_name
 from orlomo.flat import FlatModule, Group, GroupVectors, checked
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.batches import Order, check_sampler, epoch_samples, round_batches
@@ -128,7 +129,8 @@ class Task:
         require(plain, f"decay_biases must be True or False, not {self.decay_biases!r}: a Group has a weight decay")
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
-        require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
+        require_takes(self.model, 0, "model must be a function without arguments that makes the module")
+        _check_loss_function(self.loss)
         # The class is frozen for users; this is still its construction.
         object.__setattr__(self, "train_data", _checked_training(self.train_data))
         if self.test_data is not None:
@@ -136,7 +138,14 @@ class Task:
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
         object.__setattr__(self, "buffers", checked_policies(self.buffers))
-        require(self.collate is None or callable(self.collate), "collate must be a function of a list of samples")
+        for name, takes, wanted in (
+            ("collate", 1, "a function of a list of samples"),
+            ("augment", 2, "a function of a batch and a torch generator"),
+        ):
+            given = getattr(self, name)
+            require(given is None or callable(given), f"{name} must be {wanted}, not {given!r}")
+            if given is not None:
+                require_takes(given, takes, f"{name} must be {wanted}")
         check_sampler(self)
         streams = isinstance(self.train_data, Stream) and self.sampling != "epochs"
         require(not streams, f"a Stream is read in order: leave sampling={self.sampling!r} out")
@@ -251,6 +260,17 @@ def _check_autocast(given: object) -> None:
     require(not float16, "autocast='float16' would need its loss scaled: use 'bfloat16', which needs no scaling")
     right = given is None or given == "bfloat16" or given is torch.bfloat16
     require(right, f"autocast must be 'bfloat16' or None, not {given!r}")
+
+
+def _check_loss_function(given: object) -> None:
+    wanted = "loss must be a function of the model and a batch"
+    require(callable(given), f"{wanted}, not {given!r}")
+    plain = given.func if isinstance(given, functools.partial) else given
+    kind: object = plain if hasattr(plain, "__name__") else type(plain)
+    if str(getattr(kind, "__module__", "")).startswith("torch.nn."):  # such as nn.CrossEntropyLoss() itself
+        name = getattr(kind, "__name__", "")
+        raise ConfigError(f"{wanted}, not torch's {name}: write lambda model, batch: ...(model(batch[0]), batch[1])")
+    require_takes(cast("Callable[..., object]", given), 2, wanted)
 
 
 def checked_loss(given: object) -> Tensor:
