@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 
 import orlomo
+from orlomo.tasks.task import classification_loss
 from user import INPUTS, LABELS, task
 
 
@@ -45,7 +46,7 @@ class Numbers(IterableDataset[Any]):
             yield torch.randn(4) + number / self.count, torch.tensor((number + self.epoch) % 2)
 
 
-class Counting(Sampler[int]):
+class Rotating(Sampler[int]):
     """Another order each time, by a count of its own."""
 
     def __init__(self) -> None:
@@ -135,3 +136,26 @@ def two_sites(**changes: Any) -> orlomo.Task:
 def streamed(opened: Any) -> orlomo.Task:
     """A task on a stream that this function opens."""
     return task(train_data=orlomo.Stream(opened, samples=64))
+
+
+TEN = (INPUTS[:10], LABELS[:10])
+NOTED: list[float] = []
+
+
+def noted(model: nn.Module, batch: Any) -> Tensor:
+    """Keeps its losses in a list."""
+    loss = classification_loss(model, batch)
+    NOTED.append(float(loss.detach()))
+    return loss
+
+
+class Counting(nn.Linear):
+    """Counts its calls in Python."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.n = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.n += 1
+        return super().forward(inputs)

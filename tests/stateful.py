@@ -30,10 +30,10 @@ def steps(out: Path, buffers: Any) -> int:
     return int(saved(train(queued(buffers), out, workers=1))["steps"])
 
 
-def warnings(given: orlomo.Task, out: Path) -> str:
+def warnings(given: orlomo.Task, out: Path, **settings: Any) -> str:
     """What a run says when it starts."""
     said: list[str] = []
-    train(given, out, warn=said.append)
+    train(given, out, warn=said.append, **settings)
     return "; ".join(said)
 
 

@@ -163,7 +163,17 @@ def drawing() -> Any:
     return lambda model, batch: classification_loss(model, batch) * (1 + g.random())
 
 
+LONG = orlomo.OrLoMo(local_steps=500)
 LOSSES: dict[str, Check] = {
+    "S=500 with one epoch": lambda out: (
+        "are 1 report; lower local_steps" in warnings(task(), out, epochs=1, method=LONG)
+    ),
+    "batch 64 of 10 samples": lambda out: (
+        "64, but there are 10" in warnings(task(train_data=own.TEN), out, batch_size=64)
+    ),
+    "1,000 workers on 4 reports": lambda out: "996 workers never" in warnings(task(), out, workers=1000, epochs=1),
+    "self.n += 1 in forward": lambda out: "workers are separate copies" in warnings(task(model=own.Counting), out),
+    "losses.append in the loss": lambda out: "workers are separate copies" in warnings(task(loss=own.noted), out),
     "a list in a table of the loss": (
         lambda out: "the variable kept of loss at 'loss' changes" in warnings(task(loss=keeping()), out)
     ),
@@ -214,7 +224,8 @@ LATER: dict[str, Check] = {
 }
 """Resuming with changes, schedules, models of finished runs."""
 
-ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER
+SECTIONS = {"settings": SETTINGS, "data": DATA, "model": MODEL, "buffers": BUFFERS, "loss": LOSSES, "later": LATER}
+ALL = {f"{section}: {name}": case for section, cases in SECTIONS.items() for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -17,13 +17,12 @@ from torch import nn
 import orlomo
 import own_data as own
 from orlomo import Group
-from orlomo.tasks.task import classification_loss
 from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
 from user import (
     INPUTS,
     LABELS,
-    Aliased,
+    MADE,
     Late,
     Mixed,
     OwnRate,
@@ -33,10 +32,11 @@ from user import (
     Sparse,
     Unfrozen,
     penalty,
-    scripted,
-    steps_itself,
+    scaled_loss,
+    second_run,
     task,
     train,
+    within,
 )
 
 Tried = Callable[[Path], object]
@@ -186,17 +186,9 @@ DATA: dict[str, tuple[Tried, str]] = {
     "a sampler with a generator": (lambda out: task(sampler=own.SEEDED), "so that the run's seed decides"),
     "a sampler beyond the data": (lambda out: train(task(sampler=lambda draw: [64] * 8), out), "but there are 64"),
     "a sampler of floats": (lambda out: train(task(sampler=lambda draw: [0.5] * 8), out), "must give whole numbers"),
-    "a sampler that counts": (lambda out: train(task(sampler=own.Counting()), out), "another order when it is asked"),
-    "a sampler of two arguments": (lambda out: task(sampler=lambda draw, epoch: []), "a function of a numpy generator"),
-    "a sampler, each its own": (lambda out: own.two_sites(sampler=own.EVERY), "leave the sampler out"),
-    "collate of two arguments": (lambda out: task(collate=lambda samples, pad: 0), "required argument: 'pad'"),
-    "a stream's function of two arguments": (
-        lambda out: own.streamed(lambda rank, count: []),
-        "must take (rank, count",
-    ),
-    "a stream's function that gives None": (lambda out: train(own.streamed(lambda r, c, p: None), out), "an iterator"),
-    "data with gradients": (lambda out: task(train_data=own.WITH_GRADIENTS), "give it with .detach()"),
-    "a sampler that is a list": (lambda out: task(sampler=[1, 2]), "sampler must be a torch Sampler, not list"),
+    "a sampler that is a list": (lambda out: task(sampler=[1, 2]), "sampler must be a torch Sampler or a function"),
+    "a sampler's class": (lambda out: task(sampler=torch.utils.data.RandomSampler), "a torch Sampler or a function"),
+    "a sampler of nothing": (lambda out: task(sampler=lambda draw: []), "the sampler gives no samples"),
 }
 
 MODEL: dict[str, tuple[Tried, str]] = {
@@ -235,8 +227,6 @@ MODEL: dict[str, tuple[Tried, str]] = {
         lambda out: task(evaluation_batch_size=True),
         "evaluation_batch_size must be a whole",
     ),
-    "a metric of a function": (lambda out: orlomo.Metric("a", classification_loss), "make must take no arguments"),  # type: ignore[arg-type]
-    "a metric of labels": (lambda out: orlomo.Metric.mean("a", lambda m, x, y: 0), "required argument: 'y'"),  # type: ignore[arg-type,misc]
     "a metric that gives text": (
         lambda out: train(task(metrics=[Said("0.5")]), out),
         "gives '0.5': it must give one number",
@@ -265,22 +255,22 @@ BUFFERS: dict[str, tuple[Tried, str]] = {
 }
 
 LOSSES: dict[str, tuple[Tried, str]] = {
-    "a model that needs arguments": (lambda out: task(model=nn.Linear), "without arguments that makes the module"),
-    "a loss of three arguments": (lambda out: task(loss=lambda m, x, y: 0), "missing a required argument: 'y'"),
-    "torch's own loss": (lambda out: task(loss=nn.CrossEntropyLoss()), "not torch's CrossEntropyLoss"),
-    "augment=3": (lambda out: task(augment=3), "augment must be a function of a batch and a torch generator, not 3"),
-    "augment of a batch alone": (lambda out: task(augment=lambda batch: batch), "too many positional arguments"),
-    "augment gives None": (lambda out: train(task(augment=lambda b, g: None), out), "does it return the batch?"),
-    "backward in the loss": (lambda out: train(task(loss=steps_itself), out), "the loss changes the parameters' .grad"),
-    "a module of torch.jit": (lambda out: train(task(model=scripted), out), "leave torch.jit out"),
-    "parameters that share memory": (lambda out: train(task(model=Aliased), out), "has the memory of 0.weight"),
     "one loss per sample": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum(1)), out), "must give a scalar"),
+    "model=lambda: m": (lambda out: train(task(model=lambda: MADE), out), "copy.deepcopy"),
+    "a shared layer": (lambda out: train(task(model=lambda: nn.Sequential(MADE)), out), "share the parameter 0.weight"),
+    "a scaled loss": (lambda out: train(task(loss=scaled_loss), out), 'Task(autocast="bfloat16")'),
+    "train() in autocast": (lambda out: within(torch.autocast("cpu"), lambda: train(task(), out)), "autocast"),
+    "train() in inference_mode": (lambda out: within(torch.inference_mode(), lambda: train(task(), out)), "inference"),
+    "train() in two threads": (lambda out: second_run(out), "another run is under way in this process"),
+    "NaN in the data": (lambda out: train(task(train_data=(INPUTS * float("nan"), LABELS)), out), "has NaN: column 0"),
     "loss gives None": (lambda out: train(task(loss=lambda m, b: None), out), "not None: does it return anything?"),
     "loss gives a float": (lambda out: train(task(loss=lambda m, b: 0.5), out), "not a float: leave .item() out"),
     "loss gives an int": (lambda out: train(task(loss=lambda m, b: 1), out), "not a int"),
     "loss gives a tuple": (lambda out: train(task(loss=lambda m, b: (m(b[0]).sum(), 0)), out), "not a tuple"),
     "loss gives a dict": (lambda out: train(task(loss=lambda m, b: {"a": m(b[0]).sum()}), out), "not a dict"),
     "loss gives numpy": (lambda out: train(task(loss=lambda m, b: LABELS.numpy()), out), "not a ndarray"),
+    "a criterion as loss": (lambda out: task(loss=nn.CrossEntropyLoss()), "write loss=lambda model, batch: criterion("),
+    "a torch function as loss": (lambda out: task(loss=nn.functional.mse_loss), "criterion is your mse_loss"),
     "a whole-number loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).argmax()), out), "not torch.int64"),
     "a complex loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).sum() * 1j), out), "not torch.complex64"),
     "a detached loss": (lambda out: train(task(loss=lambda m, b: m(b[0]).mean().data), out), "without a gradient"),
@@ -325,11 +315,16 @@ LATER: dict[str, tuple[Tried, str]] = {
     "epochs as a text": (lambda out: again(out, epochs="3"), "epochs must be a number, not '3'"),
     "endless epochs": (lambda out: again(out, epochs=float("inf")), "epochs must be above 0 and finite, not inf"),
     "the model of a Task without it": (lambda out: loaded(out), "as in run.model(task)"),
+    "a replay without the Task": (
+        lambda out: orlomo.replay(train(task(), out.with_name("f")).folder),
+        "orlomo.replay(",
+    ),
     "another model": (lambda out: loaded(out, __import__("torch").nn.Linear(4, 2)), "the file has no bias"),
 }
 """Resuming with changes, schedules, models of finished runs."""
 
-ALL = SETTINGS | DATA | MODEL | BUFFERS | LOSSES | LATER
+SECTIONS = {"settings": SETTINGS, "data": DATA, "model": MODEL, "buffers": BUFFERS, "loss": LOSSES, "later": LATER}
+ALL = {f"{section}: {name}": case for section, cases in SECTIONS.items() for name, case in cases.items()}
 
 
 @pytest.mark.parametrize("name", ALL)

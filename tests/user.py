@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -233,3 +234,39 @@ def scripted() -> nn.Module:
     """A module of torch.jit, which torch calls deprecated."""
     with warnings.catch_warnings(action="ignore"):
         return torch.jit.script(nn.Linear(4, 2))  # type: ignore[no-any-return, no-untyped-call]
+
+
+MADE = nn.Linear(4, 2)
+"""A module that is made once, for all."""
+
+
+def scaled_loss(model: nn.Module, batch: Any) -> Tensor:
+    """As in a loop with a GradScaler."""
+    scaled: Tensor = torch.amp.GradScaler("cpu").scale(classification_loss(model, batch))
+    return scaled
+
+
+def within(context: AbstractContextManager[Any], call: Callable[[], object]) -> object:
+    """What a call gives within a context."""
+    with context:
+        return call()
+
+
+def second_run(out: Path) -> None:
+    """A run in a thread while another is under way; what it raises."""
+    caught: list[Exception] = []
+
+    def second() -> None:
+        try:
+            train(task(), out)
+        except orlomo.OrlomoError as error:
+            caught.append(error)
+
+    class Other(orlomo.Callback):
+        def started(self, run: orlomo.RunHandle) -> None:
+            thread = threading.Thread(target=second)
+            thread.start()
+            thread.join()
+
+    train(task(), out.with_name("first"), callbacks=[Other()])
+    raise caught[0]

@@ -118,13 +118,13 @@ def replay(
     listening = Callbacks(callbacks, warn)
     count = job_count(jobs)
     run = Run(folder, warn)
-    config = run.runnable_config(method)
+    config = run.runnable_config(method, "replay")
     other_code = run.changed_code(config)
     for what in other_code:
         warn(
             f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
         )
-    made = _task_of(run, task, warn)
+    made = _task_of(run, task, warn, "replay")
     with only_run(), on_threads(1):
         every = stages(config, run.changes)
         result = replaying.replay(run, every, made, jobs=count, callbacks=listening)
@@ -218,11 +218,11 @@ def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
             warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(names))} {text}")
 
 
-def _task_of(run: Run, given: Task | None, warn: Warn) -> Task:
+def _task_of(run: Run, given: Task | None, warn: Warn, call: str = "resume") -> Task:
     if given is None and run.config.task == "custom":
         raise ConfigError(
             f"{run.folder} trains a Task that only Python has: "
-            f"give it, as in orlomo.resume({str(run.folder)!r}, task=...)"
+            f"give it, as in orlomo.{call}({str(run.folder)!r}, task=...)"
         )
     made = task_of(run.config, given)
     compiles = compiling.decide(run.config.compile, made, 0, run.config.device, warn)  # here may be no compiler

@@ -29,6 +29,7 @@ number = 3
 def needs(size): return task
 def nothing(): pass
 class Net(nn.Module): pass
+net = Net()
 """
 QUIET = TASK.replace("print(", "len(").replace(", flush=True", "").replace("echo", "true")
 SHORT = ("--workers", 2, "--epochs", 1, "--local-steps", 1, "--jobs", 1)
@@ -77,6 +78,7 @@ def test_ctrl_c_is_one_line(when: str, tmp_path: Path) -> None:
         (["train", "mine.py:needs"], "mine.py:needs(size) needs arguments: name a function that needs none"),
         (["train", "mine.py:nothing"], "mine.py:nothing gives None: it must be an orlomo.Task"),
         (["train", "mine.py:Net"], "mine.py:Net gives a Net: it must be an orlomo.Task"),
+        (["train", "mine.py:net"], "mine.py:net is a model: a task is also a loss and data"),
         (["train", "mine.py"], "mine.py: say which name in the file is the task, as in mine.py:task"),
         (["train", "mine"], "mine: say which name in the file is the task, as in mine.py:task"),
         (["train", "mine.py:"], "ends with a colon: say which name"),

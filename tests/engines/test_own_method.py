@@ -161,7 +161,9 @@ def test_an_object_is_asked_for_again(engine: str, tmp_path: Path) -> None:
     run = trained(Half(), tmp_path / "run", engine)
     for call in (orlomo.resume, orlomo.replay):
         shutil.rmtree(run.folder / "checkpoints") if call is orlomo.resume else None
-        with pytest.raises(orlomo.OrlomoError, match=r"a method that only Python has: give it, as in orlomo.resume"):
+        with pytest.raises(
+            orlomo.OrlomoError, match=rf"a method that only Python has: give it, as in orlomo.{call.__name__}"
+        ):
             call(run.folder, task=classification())
     with pytest.raises(orlomo.OrlomoError, match=r"has half = 0.5, the method given has 0.25"):
         orlomo.resume(run.folder, task=classification(), method=Half(half=0.25))

@@ -143,7 +143,7 @@ def test_a_script_needs_no_guard(tmp_path: Path) -> None:
         "    return ((model(batch[0]) - batch[1]) ** 2).mean()\n"
         "data = (torch.randn(64, 3), torch.randn(64, 1))\n"
         "task = orlomo.Task(model=lambda: torch.nn.Linear(3, 1), loss=loss, train_data=data, batch_size=8)\n"
-        "run = orlomo.train(task, 'orlomo', workers=2, epochs=4, engine='processes', out='run')\n"
+        "run = orlomo.train(task, orlomo.OrLoMo(local_steps=4), workers=2, epochs=4, engine='processes', out='run')\n"
         "print(run.finished)\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)

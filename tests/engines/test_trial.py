@@ -149,6 +149,22 @@ def test_caches_are_no_state(tmp_path: Path) -> None:
     assert said(tmp_path, task(model=Caching)) == ""
 
 
+def test_a_metric_that_needs_both_classes_is_tried_on_all_of_the_data(tmp_path: Path) -> None:
+    def both(model: nn.Module, batch: Any) -> Tensor:
+        if batch[1].unique().numel() < 2:
+            raise ValueError("only one class")
+        return torch.tensor(1.0)
+
+    labels = torch.zeros(500, dtype=torch.long)
+    labels[:16] = 1
+    data = (torch.randn(500, 4), labels)
+    made = task(test_data=data, evaluation_batch_size=500, metrics=[orlomo.Metric.mean("both", both, data="test")])
+    tried = np.linspace(0, 499, 32).astype(int)
+    assert set(labels[tried].tolist()) == {0, 1}
+    labels[tried] = 0
+    assert train(made, tmp_path / "run").finished
+
+
 def test_the_callers_generators_stay_as_they_were(tmp_path: Path) -> None:
     torch.manual_seed(3), random.seed(3), np.random.seed(3)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
@@ -163,6 +179,10 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
     "a long round": ({"method": orlomo.OrLoMo(local_steps=500), "epochs": 1}, "are 1 report; lower local_steps"),
     "a large batch": ({"batch_size": 100}, "batch_size is 100, but there are 64 training samples"),
     "many workers": ({"workers": 1000, "epochs": 1}, "996 workers never report"),
+    "one worker too many": (
+        {"workers": 5, "epochs": 1},
+        "5 workers, but 4 reports are planned: 1 worker never reports",
+    ),
     "a wide barrier": ({"workers": 100, "method": "local-sgd"}, "the run takes"),
 }
 
@@ -171,6 +191,11 @@ NUMBERS: dict[str, tuple[dict[str, Any], str]] = {
 def test_settings_that_do_not_fit_are_said_with_their_numbers(name: str, tmp_path: Path) -> None:
     changes, part = NUMBERS[name]
     assert part in said(tmp_path, **changes)
+
+
+def test_data_sets_without_a_worker_are_named(tmp_path: Path) -> None:
+    sites = orlomo.PerWorker([(INPUTS, LABELS)] * 3)
+    assert "3 data sets, but 2 workers: nobody trains on '2'" in said(tmp_path, task(train_data=sites))
 
 
 def test_never_more_samples_than_asked_for_and_one_round_per_worker() -> None:

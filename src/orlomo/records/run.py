@@ -88,14 +88,14 @@ class Run:
         """Pickled and copied as its folder: a run is read from there."""
         return Run, (self.folder,)
 
-    def runnable_config(self, method: Method | None = None) -> RunConfig:
+    def runnable_config(self, method: Method | None = None, call: str = "resume") -> RunConfig:
         """The config with which it began, with the method's code loaded; one that only Python has must be given."""
         table = self._table["method"] if isinstance(self._table["method"], dict) else {}
         if method is None and CUSTOM in (table.get("name"), table.get("schedule")):
             what = "a method that" if table.get("name") == CUSTOM else "whose schedule is a function that"
             raise ConfigError(
                 f"{self.folder} trains with {self.config.method.name}, {what} only Python has: "
-                f"give it, as in orlomo.resume({str(self.folder)!r}, method=...)"
+                f"give it, as in orlomo.{call}({str(self.folder)!r}, method=...)"
             )
         return configuration.from_table(self._table, str(self.folder / "config.toml"), method=method)
 

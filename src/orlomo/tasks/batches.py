@@ -88,9 +88,11 @@ def check_sampler(task: Task) -> None:
         raise ConfigError("sampler is a BatchSampler: give one that draws samples; the batch size is the Task's")
     if isinstance(sampler, DistributedSampler):
         raise ConfigError("sampler is a DistributedSampler: leave it out; each worker has an order of its own already")
-    require(isinstance(sampler, Sampler) or callable(sampler), f"sampler must be a torch Sampler, not {kind}")
+    good = callable(sampler) and not isinstance(sampler, type)
+    require(isinstance(sampler, Sampler) or good, f"sampler must be a torch Sampler or a function, not a {kind}")
     if not isinstance(sampler, Sampler):
         require_takes(sampler, 1, "sampler must be a torch Sampler, or a function of a numpy generator")
+    require(task.size >= 1, "the sampler gives no samples")
     if getattr(sampler, "generator", None) is not None:
         raise ConfigError(f"{kind} has a generator of its own: make it without, so that the run's seed decides")
 

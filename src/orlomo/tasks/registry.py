@@ -88,10 +88,16 @@ def maker(name: str) -> Callable[[], Task]:
 
 
 def _own(name: str) -> Task:
+    from torch import nn
+
     from orlomo.tasks.task import Task
 
     found = load_attribute(name, "task")
     made = found
+    if isinstance(found, nn.Module):
+        raise ConfigError(
+            f"{name} is a model: a task is also a loss and data: Task(model=..., loss=..., train_data=...)"
+        )
     if not isinstance(found, Task) and callable(found):
         check_needs_nothing(found, name)
         made = found()

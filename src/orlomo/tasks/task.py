@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -130,7 +129,14 @@ class Task:
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
         require_takes(self.model, 0, "model must be a function without arguments that makes the module")
-        _check_loss_function(self.loss)
+        require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
+        named = getattr(self.loss, "__name__", self.loss)
+        require(
+            getattr(self.loss, "__module__", None) not in ("torch.nn.functional", "torch.nn.modules.loss"),
+            "loss takes a model and a batch, not outputs and targets: write loss=lambda model, batch: "
+            f"criterion(model(batch[0]), batch[1]), where criterion is your {named}",
+        )
+        require_takes(self.loss, 2, "loss must be a function of the model and a batch")
         # The class is frozen for users; this is still its construction.
         object.__setattr__(self, "train_data", _checked_training(self.train_data))
         if self.test_data is not None:
@@ -260,17 +266,6 @@ def _check_autocast(given: object) -> None:
     require(not float16, "autocast='float16' would need its loss scaled: use 'bfloat16', which needs no scaling")
     right = given is None or given == "bfloat16" or given is torch.bfloat16
     require(right, f"autocast must be 'bfloat16' or None, not {given!r}")
-
-
-def _check_loss_function(given: object) -> None:
-    wanted = "loss must be a function of the model and a batch"
-    require(callable(given), f"{wanted}, not {given!r}")
-    plain = given.func if isinstance(given, functools.partial) else given
-    kind: object = plain if hasattr(plain, "__name__") else type(plain)
-    if str(getattr(kind, "__module__", "")).startswith("torch.nn."):  # such as nn.CrossEntropyLoss() itself
-        name = getattr(kind, "__name__", "")
-        raise ConfigError(f"{wanted}, not torch's {name}: write lambda model, batch: ...(model(batch[0]), batch[1])")
-    require_takes(cast("Callable[..., object]", given), 2, wanted)
 
 
 def checked_loss(given: object) -> Tensor:

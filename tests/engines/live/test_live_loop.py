@@ -85,7 +85,7 @@ def test_a_resume_that_fails_half_way_loses_nothing(tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(Processes, "failures", (RuntimeError,))
         patch.setattr(ProcessCrew, "start", fail)
-        with pytest.raises(orlomo.OrlomoError, match=r"RuntimeError: the cluster is gone .*orlomo resume"):
+        with pytest.raises(orlomo.OrlomoError, match=r"RuntimeError: the cluster is gone .*orlomo.resume"):
             orlomo.resume(folder, task=classification())
     run = orlomo.resume(folder, task=classification())
     assert run.finished

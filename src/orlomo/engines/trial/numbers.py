@@ -24,21 +24,28 @@ def say_numbers(config: RunConfig, task: Task, reports: int, warn: Callable[[str
     if count > least:
         where = "there are" if least == size else "a worker has"
         warn(f"batch_size is {count:,}, but {where} {least:,} training samples: each is several times in a batch")
+    if isinstance(task.train_data, PerWorker) and (unused := task.train_data.names[workers:]):
+        more = f" and {len(unused) - 3:,} more" if len(unused) > 3 else ""
+        warn(
+            f"{len(task.train_data.names):,} data sets, but {workers:,} worker{'s' * (workers > 1)}: nobody trains on "
+            f"{', '.join(map(repr, unused[:3]))}{more}; use as many workers as data sets"
+        )
     if steps * count > min(size, asked):
         steps_of = f"{steps:,} local step{'s' * (steps > 1)} of {count:,} samples"
         runs = f"{config.epochs:g} epoch{'s' * (config.epochs != 1)} of {size:,} samples"
         advice = "lower local_steps" if steps > 1 else "lower batch_size"
         plural = "s" * (reports > 1)
         warn(f"a round is {steps_of}, {steps * count:,} samples: {runs} are {reports:,} report{plural}; {advice}")
+    planned, idle = f"{reports:,} report{'s are' if reports > 1 else ' is'} planned", workers - reports
     if workers > reports and config.method.synchronous:
         whole = workers * steps * count / size
         warn(
-            f"{workers:,} workers, but {reports:,} reports are planned: all workers report before a barrier ends, so "
+            f"{workers:,} workers, but {planned}: all workers report before a barrier ends, so "
             f"the run takes {whole:.3g} epochs, not {config.epochs:g}; use fewer workers"
         )
     elif workers > reports:
         warn(
-            f"{workers:,} workers, but {reports:,} reports are planned: {workers - reports:,} workers never report; "
+            f"{workers:,} workers, but {planned}: {idle:,} worker{'s never report' if idle > 1 else ' never reports'}; "
             "use fewer workers, or more epochs"
         )
 

@@ -21,7 +21,7 @@ from orlomo.engines.round import RoundRunner
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.numbers import bad_data
 from orlomo.engines.trial.watched import GENERATORS, changed, look, places, restore
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, OrlomoError, require
 from orlomo.flat import checked
 from orlomo.methods.messages import Assignment
 from orlomo.seeds import derive, isolated, seed_global
@@ -36,7 +36,9 @@ FRESH = "model must make a new module at each call"
 
 def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None:
     """Try a task; nothing is left of it but what is said."""
-    device = config.compute_device if config.engine != "ray" or torch.cuda.is_available() else "cpu"
+    device = config.compute_device
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        device = "cpu"  # the workers' machines have it, this one does not
     eager = dataclasses.replace(task, compile=False, loss=functools.partial(_on_device, task.loss, device))
     if task.augment is not None:
         eager = dataclasses.replace(eager, augment=functools.partial(_augmented, task.augment))
@@ -68,8 +70,18 @@ def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None
             for name, buffer, held in shared:
                 require(buffer.equal(held), f"{FRESH}; two calls share the buffer {name}, which changes: {_copies()}")
             module.eval()
-            measure_all(task, runner.flat, config.seed, most=max(32, task.batch_size))
+            _try_metrics(task, runner, config.seed)
         restore(before, changed(before, look(places(task, module))))
+
+
+def _try_metrics(task: Task, runner: RoundRunner, seed: int) -> None:
+    try:
+        measure_all(task, runner.flat, seed, most=max(32, task.batch_size))
+    except OrlomoError:
+        raise
+    except Exception:
+        # A metric may need more than a few samples, as the area under a curve needs both classes.
+        measure_all(task, runner.flat, seed)
 
 
 def _check_fresh(module: nn.Module, other: nn.Module) -> list[tuple[str, Tensor, Tensor]]:

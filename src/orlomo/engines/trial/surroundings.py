@@ -13,6 +13,7 @@ import torch
 
 from orlomo.config import RunConfig
 from orlomo.engines.engine import job_count
+from orlomo.engines.registry import facts_of
 from orlomo.errors import ConfigError, OrlomoError, require
 from orlomo.tasks.task import Task
 
@@ -76,7 +77,9 @@ def check_surroundings(config: RunConfig, task: Task) -> None:
         f"torch's default dtype is {dtype}, which does not reach workers: take torch.set_default_dtype away and "
         f"give the model and the data that dtype (model.to({dtype}))",
     )
-    if config.task == "custom" or config.engine == "ray":
+    # A named task is made in each worker again, unless workers are on other machines, where its file may not be.
+    elsewhere = "resources" in facts_of(config.engine).settings
+    if config.task == "custom" or elsewhere:
         for name, kind in _open_files(task, pickled=True):
             raise ConfigError(
                 f"{name} is an open file ({kind}), which cannot be sent to workers: open it in __getitem__ when it is "
