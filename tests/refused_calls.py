@@ -12,6 +12,14 @@ import own_data as own
 from orlomo.tasks.task import classification_loss
 from user import Aliased, scripted, steps_itself, task, train
 
+
+def written(out: Path, text: str) -> orlomo.Task:
+    """The task of a file with this text."""
+    file = out.with_name("ending.py")
+    file.write_text(text)
+    return orlomo.task(f"{file}:task")
+
+
 CALLS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a sampler that counts": (lambda out: train(task(sampler=own.Rotating()), out), "another order when it is asked"),
     "a sampler of two arguments": (lambda out: task(sampler=lambda draw, epoch: []), "a function of a numpy generator"),
@@ -32,5 +40,9 @@ CALLS: dict[str, tuple[Callable[[Path], object], str]] = {
     "augment gives None": (lambda out: train(task(augment=lambda b, g: None), out), "does it return the batch?"),
     "backward in the loss": (lambda out: train(task(loss=steps_itself), out), "the loss changes the parameters' .grad"),
     "a module of torch.jit": (lambda out: train(task(model=scripted), out), "leave torch.jit out"),
+    "a file that exits": (
+        lambda out: written(out, "import sys\nsys.exit(4)\n"),
+        "line 2 ends the program while the file",
+    ),
     "parameters that share memory": (lambda out: train(task(model=Aliased), out), "has the memory of 0.weight"),
 }
