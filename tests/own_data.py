@@ -7,7 +7,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+)
 
 import orlomo
 from orlomo.tasks.task import classification_loss
@@ -38,6 +46,20 @@ class Numbers(IterableDataset[Any]):
             yield torch.randn(4) + number / self.count, torch.tensor((number + self.epoch) % 2)
 
 
+class Rotating(Sampler[int]):
+    """Another order each time, by a count of its own."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __len__(self) -> int:
+        return 64
+
+    def __iter__(self) -> Iterator[int]:
+        self.count += 1
+        return iter([(number + self.count) % 64 for number in range(64)])
+
+
 class Endless(IterableDataset[Any]):
     """Read in order, without a length."""
 
@@ -61,6 +83,7 @@ class Open(IterableDataset[Any]):
 
 RAGGED = [(torch.ones(3 + n % 3), n % 2) for n in range(16)]
 COLUMNS = (INPUTS, LABELS)
+WITH_GRADIENTS = (INPUTS * torch.ones(4, requires_grad=True), LABELS)
 SHARDS = [torch.utils.data.TensorDataset(INPUTS, LABELS)] * 2
 LOADER = DataLoader(SHARDS[0], batch_size=8)
 EVERY = RandomSampler(range(64))
@@ -108,6 +131,11 @@ def two_sites(**changes: Any) -> orlomo.Task:
     """Two data sets of unequal size, each on a worker of its own."""
     parts = {"a": (INPUTS[:40], LABELS[:40]), "b": (INPUTS[40:], LABELS[40:])}
     return task(train_data=orlomo.PerWorker(parts), **changes)
+
+
+def streamed(opened: Any) -> orlomo.Task:
+    """A task on a stream that this function opens."""
+    return task(train_data=orlomo.Stream(opened, samples=64))
 
 
 TEN = (INPUTS[:10], LABELS[:10])

@@ -146,6 +146,23 @@ BUFFERS: dict[str, Check] = {
     "frozen BatchNorm": lambda out: saved(train(normed({"1.*": "reset"}), out))["1.running_mean"].eq(0).all(),
 }
 
+
+def keeping() -> Any:
+    kept: dict[str, list[float]] = {"loss": []}
+
+    def loss(model: Any, batch: Any) -> torch.Tensor:
+        found = classification_loss(model, batch)
+        kept["loss"].append(found.item())
+        return found
+
+    return loss
+
+
+def drawing() -> Any:
+    g = np.random.default_rng(0)
+    return lambda model, batch: classification_loss(model, batch) * (1 + g.random())
+
+
 LONG = orlomo.OrLoMo(local_steps=500)
 LOSSES: dict[str, Check] = {
     "S=500 with one epoch": lambda out: (
@@ -157,6 +174,13 @@ LOSSES: dict[str, Check] = {
     "1,000 workers on 4 reports": lambda out: "996 workers never" in warnings(task(), out, workers=1000, epochs=1),
     "self.n += 1 in forward": lambda out: "workers are separate copies" in warnings(task(model=own.Counting), out),
     "losses.append in the loss": lambda out: "workers are separate copies" in warnings(task(loss=own.noted), out),
+    "a list in a table of the loss": (
+        lambda out: "the variable kept of loss at 'loss' changes" in warnings(task(loss=keeping()), out)
+    ),
+    "a generator in the loss": lambda out: "loss is a generator" in warnings(task(loss=drawing()), out),
+    "few samples of one worker": (
+        lambda out: "a worker has 24 training samples" in warnings(own.two_sites(batch_size=32), out)
+    ),
     "a loss in a dict": lambda out: train(task(loss=lambda m, b: {"loss": classification_loss(m, b)}), out).finished,
     "a loss in an output": lambda out: train(task(loss=lambda m, b: Output(classification_loss(m, b))), out).finished,
     "a loss of shape (1,)": lambda out: train(task(loss=lambda m, b: classification_loss(m, b)[None]), out).finished,
@@ -167,6 +191,20 @@ def longer(out: Path, **changes: object) -> orlomo.Run:
     """A finished run of two epochs, resumed with changes."""
     train(task(), out)
     return orlomo.resume(out, task=task(), jobs=1, **changes)  # type: ignore[arg-type]
+
+
+def made_of(out: Path) -> bool:
+    """Whether the weights that the user's function begins with are as they were after `run.model`."""
+    weight = torch.ones(2, 4)
+    before = weight.clone()
+
+    def model() -> torch.nn.Module:
+        made = torch.nn.Linear(4, 2)
+        made.weight.data = weight
+        return made
+
+    run = train(task(model=model), out)
+    return not run.model(model).weight.equal(weight) and weight.equal(before)  # type: ignore[operator]
 
 
 LATER: dict[str, Check] = {
@@ -181,6 +219,7 @@ LATER: dict[str, Check] = {
     "a lambda as schedule": lambda out: (
         train(task(), out, method=orlomo.OrLoMo(local_steps=2, schedule=lambda epoch: 0.5**epoch)).finished
     ),
+    "what a model is made of stays": lambda out: made_of(out),
     "the model is in evaluation mode": lambda out: not train(task(), out).model(task()).training,
 }
 """Resuming with changes, schedules, models of finished runs."""

@@ -17,6 +17,7 @@ from torch import nn
 import orlomo
 import own_data as own
 from orlomo import Group
+from refused_calls import CALLS
 from small import OWN_METHOD
 from stateful import Growing, Taught, normed, queued
 from user import (
@@ -324,6 +325,7 @@ LATER: dict[str, tuple[Tried, str]] = {
 """Resuming with changes, schedules, models of finished runs."""
 
 SECTIONS = {"settings": SETTINGS, "data": DATA, "model": MODEL, "buffers": BUFFERS, "loss": LOSSES, "later": LATER}
+SECTIONS |= {"calls": CALLS}
 ALL = {f"{section}: {name}": case for section, cases in SECTIONS.items() for name, case in cases.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -212,6 +213,27 @@ def penalty(model: nn.Module, batch: Any, gradients: AbstractContextManager[obje
         inputs = batch[0].clone().requires_grad_()
         [slope] = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
     return classification_loss(model, batch) + slope.square().mean()
+
+
+def steps_itself(model: nn.Module, batch: Any) -> Tensor:
+    """A whole training step in the place of a loss."""
+    loss = classification_loss(model, batch)
+    loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class Aliased(nn.Sequential):
+    """Two layers tied by memory, which a vector of all parameters would untie."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 4), nn.Linear(4, 4))
+        self[1].weight.data = self[0].weight.data
+
+
+def scripted() -> nn.Module:
+    """A module of torch.jit, which torch calls deprecated."""
+    with warnings.catch_warnings(action="ignore"):
+        return torch.jit.script(nn.Linear(4, 2))  # type: ignore[no-any-return, no-untyped-call]
 
 
 MADE = nn.Linear(4, 2)

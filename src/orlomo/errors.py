@@ -6,7 +6,8 @@ Every error a user can cause is an `OrlomoError`; its text is one line, which th
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
 
 
 class OrlomoError(Exception):
@@ -95,3 +96,18 @@ def require(condition: bool, message: str) -> None:
     """Raise a `ConfigError` with this message unless the condition holds."""
     if not condition:
         raise ConfigError(message)
+
+
+def require_takes(function: Callable[..., object], arguments: int, wanted: str) -> None:
+    """Raise a `ConfigError` where a function cannot be called with so many arguments.
+
+    >>> require_takes(lambda batch: batch, 2, "augment must be a function of a batch and a generator")
+    Traceback (most recent call last):
+    orlomo.errors.ConfigError: augment must be a function of a batch and a generator: too many positional arguments
+    """
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError as error:
+        raise ConfigError(f"{wanted}: {error}") from None
+    except ValueError:  # some built-in functions do not tell
+        pass

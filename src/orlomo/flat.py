@@ -293,6 +293,10 @@ def checked(module: object) -> nn.Module:
     if not isinstance(module, nn.Module):
         what = "None: does it return the module?" if module is None else f"a {type(module).__name__}"
         raise ConfigError(f"model() must give a torch.nn.Module, not {what}")
+    for layer in module.modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise ConfigError("model() gives a module of torch.jit, which cannot be trained here: leave torch.jit out")
+    known: dict[int, str] = {}
     for name, parameter in module.named_parameters():
         owner, _, _ = name.rpartition(".")
         where = f"parameter {name} of the layer {type(module.get_submodule(owner)).__name__}"
@@ -304,6 +308,9 @@ def checked(module: object) -> nn.Module:
             raise ConfigError(f"{where} is sparse ({parameter.layout}): make it dense, with .to_dense()")
         if parameter.requires_grad and parameter.is_complex():
             raise ConfigError(f"{where} is {parameter.dtype}: keep its real and imaginary parts as real parameters")
+        twin = known.setdefault(parameter.data_ptr(), name) if parameter.numel() else name
+        if twin != name and parameter.requires_grad:  # in a vector, each would have memory of its own
+            raise ConfigError(f"{where} has the memory of {twin}: tie them as parameters, b.weight = a.weight")
     for name, layer in module.named_modules():
         if getattr(layer, "sparse", False) is True and isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
             raise ConfigError(f"layer {name or type(layer).__name__} gives sparse gradients: leave sparse=True out")

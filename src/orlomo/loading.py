@@ -118,6 +118,9 @@ def _load_file(path: Path, kind: str) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, ImportError):
             raise ConfigError(f"{_line_of(error, path)}: {error}") from None
+        if isinstance(error, SystemExit):
+            where = f"{_line_of(error, path)} ends the program while the file is read"
+            raise ConfigError(f'{where}: put that below `if __name__ == "__main__":`') from None
         raise
     _loaded[path, digest] = module
     cloudpickle.register_pickle_by_value(module)  # other processes and machines may not find the file

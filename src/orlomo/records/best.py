@@ -95,6 +95,9 @@ def _module(build: Build, task: str, seed: int) -> nn.Module:
         module = make()
     require(isinstance(module, nn.Module), f"build must make a torch.nn.Module, not {module!r}")
     found: nn.Module = module
+    # What it was made of, as the tensors of a checkpoint that the user's function holds, must stay as it is.
+    for tensor in (*found.parameters(), *found.buffers()):
+        tensor.data = tensor.data.clone()
     return found
 
 

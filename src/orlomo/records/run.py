@@ -165,7 +165,7 @@ class Run:
         >>> run = orlomo.train(task, "asgd", workers=2, epochs=1, jobs=1, out=getfixture("tmp_path") / "run")
         >>> bool((run.model(task).weight.flatten() == run.params[:4]).all())
         True
-        >>> run = orlomo.train("digits", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "digits")
+        >>> run = orlomo.train("digits", workers=2, epochs=0.5, jobs=1, out=getfixture("tmp_path") / "digits")
         >>> run.model().training
         False
         """

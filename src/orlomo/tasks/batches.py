@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DistributedSampler, Sampler
 
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, require, require_takes
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.data import data_size
 from orlomo.tasks.shares import PerWorker, Stream
@@ -79,7 +79,10 @@ def check_sampler(task: Task) -> None:
     if sampler is None:
         return
     kind = type(sampler).__name__
-    require(not isinstance(data, (PerWorker, Stream)), f"a sampler and {type(data).__name__} do not go together")
+    require(
+        not isinstance(data, (PerWorker, Stream)),
+        f"a sampler and {type(data).__name__} do not go together: leave the sampler out",
+    )
     require(task.sampling == "epochs", f"a sampler and sampling={task.sampling!r} do not go together: leave one out")
     if isinstance(sampler, BatchSampler):
         raise ConfigError("sampler is a BatchSampler: give one that draws samples; the batch size is the Task's")
@@ -87,6 +90,8 @@ def check_sampler(task: Task) -> None:
         raise ConfigError("sampler is a DistributedSampler: leave it out; each worker has an order of its own already")
     good = callable(sampler) and not isinstance(sampler, type)
     require(isinstance(sampler, Sampler) or good, f"sampler must be a torch Sampler or a function, not a {kind}")
+    if not isinstance(sampler, Sampler):
+        require_takes(sampler, 1, "sampler must be a torch Sampler, or a function of a numpy generator")
     require(task.size >= 1, "the sampler gives no samples")
     if getattr(sampler, "generator", None) is not None:
         raise ConfigError(f"{kind} has a generator of its own: make it without, so that the run's seed decides")

@@ -55,6 +55,8 @@ def checked_data(data: object, name: str) -> Data:
     except (TypeError, NotImplementedError) as error:
         raise ConfigError(f"{name} has no length ({error}): define __len__") from None
     require(size > 0, f"{name} is empty")
+    for part in as_tensors(data) or ():
+        require(part.grad_fn is None, f"{name} has a tensor that was computed with gradients: give it with .detach()")
     return data
 
 

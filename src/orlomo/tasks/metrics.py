@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_takes, unknown_name
 from orlomo.records.tables import METRICS, MetricColumn
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Metric:
     def __post_init__(self) -> None:
         check_name("a metric's name", self.name)
         require(callable(self.make), f"metric {self.name!r}: make must be a function that makes the measure")
+        wanted = "make must take no arguments (Metric.mean(name, fn) makes a metric of a function)"
+        require_takes(self.make, 0, f"metric {self.name!r}: {wanted}")
         if self.data is not None:
             check_name(f"metric {self.name!r}: data", self.data)
         if self.better not in DIRECTIONS:
@@ -108,6 +110,7 @@ class Metric:
     ) -> Metric:
         """A mean over samples: `fn(model, batch)` gives the mean over one batch."""
         require(callable(fn), f"metric {name!r}: fn must be a function: fn(model, batch) -> mean over the batch")
+        require_takes(fn, 2, f"metric {name!r}: fn must be a function of the model and a batch")
         return cls(name, functools.partial(_Mean, name, fn), label, data, better, scale, log)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch.utils.data import IterableDataset
 
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, require, require_takes
 from orlomo.seeds import derive, isolated, seed_global
 from orlomo.tasks.data import Data, checked_data, data_size, sample
 
@@ -85,6 +85,8 @@ class Stream:
     def __init__(self, data: IterableDataset[Any] | Opened, samples: int | None = None):
         streams = isinstance(data, IterableDataset)
         require(streams or callable(data), f"Stream needs an IterableDataset or a function, not {type(data).__name__}")
+        if not isinstance(data, IterableDataset):
+            require_takes(data, 3, "the function of a Stream must take (rank, count, position)")
         if samples is None:
             try:
                 samples = len(data)  # type: ignore[arg-type]
@@ -144,7 +146,10 @@ class Share:
         data = self._stream.data
         seed_global(derive(self._seed, "stream pass", self._worker, number))
         if not isinstance(data, IterableDataset):
-            return iter(data(self._rank, self._count, position))
+            opened = data(self._rank, self._count, position)
+            good = isinstance(opened, Iterable)
+            require(good, f"the function of a Stream must give an iterator over samples, not {type(opened).__name__}")
+            return iter(opened)
         try:
             # A copy: workers in one process must not share what the data set keeps.
             data = copy.deepcopy(data)
@@ -183,7 +188,10 @@ class Share:
             self._pass += 1
             self._samples = self.one_pass(self._pass)
             found = next(self._samples, self)
-            require(found is not self, f"the stream gives worker {self._rank} of {self._count} no samples")
+            require(
+                found is not self,
+                f"the stream gives worker {self._rank} of {self._count} no samples: use fewer workers",
+            )
         self._position += 1
         return found
 

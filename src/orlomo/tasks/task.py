@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import IterableDataset
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_takes, unknown_name
 from orlomo.flat import FlatModule, Group, GroupVectors, checked
 from orlomo.seeds import derive, generator, isolated, seed_global
 from orlomo.tasks.batches import Order, check_sampler, epoch_samples, round_batches
@@ -128,6 +128,7 @@ class Task:
         require(plain, f"decay_biases must be True or False, not {self.decay_biases!r}: a Group has a weight decay")
         factory = callable(self.model) and not isinstance(self.model, nn.Module)
         require(factory, "model must be a function that makes the module (its class, or a lambda), not a module")
+        require_takes(self.model, 0, "model must be a function without arguments that makes the module")
         require(callable(self.loss), "loss must be a function: loss(model, batch) -> scalar")
         named = getattr(self.loss, "__name__", self.loss)
         require(
@@ -135,6 +136,7 @@ class Task:
             "loss takes a model and a batch, not outputs and targets: write loss=lambda model, batch: "
             f"criterion(model(batch[0]), batch[1]), where criterion is your {named}",
         )
+        require_takes(self.loss, 2, "loss must be a function of the model and a batch")
         # The class is frozen for users; this is still its construction.
         object.__setattr__(self, "train_data", _checked_training(self.train_data))
         if self.test_data is not None:
@@ -142,7 +144,14 @@ class Task:
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
         object.__setattr__(self, "buffers", checked_policies(self.buffers))
-        require(self.collate is None or callable(self.collate), "collate must be a function of a list of samples")
+        for name, takes, wanted in (
+            ("collate", 1, "a function of a list of samples"),
+            ("augment", 2, "a function of a batch and a torch generator"),
+        ):
+            given = getattr(self, name)
+            require(given is None or callable(given), f"{name} must be {wanted}, not {given!r}")
+            if given is not None:
+                require_takes(given, takes, f"{name} must be {wanted}")
         check_sampler(self)
         streams = isinstance(self.train_data, Stream) and self.sampling != "epochs"
         require(not streams, f"a Stream is read in order: leave sampling={self.sampling!r} out")

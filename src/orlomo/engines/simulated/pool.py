@@ -259,7 +259,9 @@ def open_pool(
 
 def _ended(job: _Job) -> OrlomoError:
     job.process.join()
-    return OrlomoError(f"a job ended unexpectedly (exit code {job.process.exitcode}): out of memory?")
+    code = job.process.exitcode
+    cause = "out of memory?" if code is None or code < 0 else "does the task's code end the program, as sys.exit does?"
+    return OrlomoError(f"a job ended unexpectedly (exit code {code}): {cause}")
 
 
 def _raised(failure: tuple[BaseException | None, str]) -> BaseException:

@@ -11,7 +11,7 @@ from torch import Tensor
 from orlomo.config import RunConfig
 from orlomo.methods.messages import Assignment
 from orlomo.seeds import derive, isolated, seed_global
-from orlomo.tasks.data import Batch, fetch
+from orlomo.tasks.data import Batch, data_size, fetch
 from orlomo.tasks.shares import PerWorker, Shares
 from orlomo.tasks.task import Task
 
@@ -20,8 +20,10 @@ def say_numbers(config: RunConfig, task: Task, reports: int, warn: Callable[[str
     """Warn where the run will not be what its settings seem to say; `reports`: those planned."""
     steps, count, size = config.method.local_steps, task.batch_size, task.size
     asked, workers = config.epochs * size, config.workers
-    if count > size:
-        warn(f"batch_size is {count:,}, but there are {size:,} training samples: each is several times in a batch")
+    least = min(map(data_size, task.train_data.parts)) if isinstance(task.train_data, PerWorker) else size
+    if count > least:
+        where = "there are" if least == size else "a worker has"
+        warn(f"batch_size is {count:,}, but {where} {least:,} training samples: each is several times in a batch")
     if isinstance(task.train_data, PerWorker) and (unused := task.train_data.names[workers:]):
         more = f" and {len(unused) - 3:,} more" if len(unused) > 3 else ""
         warn(

@@ -20,11 +20,12 @@ from orlomo.config import RunConfig
 from orlomo.engines.round import RoundRunner
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.numbers import bad_data
-from orlomo.engines.trial.watched import changed, look, places, restore
+from orlomo.engines.trial.watched import GENERATORS, changed, look, places, restore
 from orlomo.errors import ConfigError, OrlomoError, require
 from orlomo.flat import checked
 from orlomo.methods.messages import Assignment
 from orlomo.seeds import derive, isolated, seed_global
+from orlomo.tasks.batches import epoch_order
 from orlomo.tasks.buffers import Watch
 from orlomo.tasks.data import Batch
 from orlomo.tasks.evaluation import measure_all
@@ -39,8 +40,11 @@ def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         device = "cpu"  # the workers' machines have it, this one does not
     eager = dataclasses.replace(task, compile=False, loss=functools.partial(_on_device, task.loss, device))
+    if task.augment is not None:
+        eager = dataclasses.replace(eager, augment=functools.partial(_augmented, task.augment))
     # On one thread: processes that are forked later could not use several where this one has used them.
     with isolated(), on_threads(1):
+        _check_sampler(config, task)
         seed_global(derive(config.seed, "model"))
         other = checked(task.model())
         runner = RoundRunner(eager, config.method, config.seed, device)
@@ -60,7 +64,9 @@ def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None
                 runner.run(assignment)
                 again = look(places(task, module))
                 if found := [name for name in changed(after, again) if name in suspects]:
-                    _say_state(found, warn)
+                    draws = [name for name in found if isinstance(after[name].place.value, GENERATORS)]
+                    _say_draws(draws, warn)
+                    _say_state([name for name in found if name not in draws], warn)
             for name, buffer, held in shared:
                 require(buffer.equal(held), f"{FRESH}; two calls share the buffer {name}, which changes: {_copies()}")
             module.eval()
@@ -110,11 +116,40 @@ def _first_assignment(config: RunConfig, task: Task, runner: RoundRunner) -> Ass
 
 
 def _on_device(loss: Callable[[nn.Module, Batch], Any], device: str, model: nn.Module, batch: Batch) -> Any:
-    """The loss as it is given, with a look at where it is."""
+    """The loss as it is given, with a look at where it is and at what it has done to the gradients."""
+    before = _gradients(model)
     given = loss(model, batch)
+    pairs = zip(before, _gradients(model), strict=False)  # a layer made in forward is named elsewhere
+    if not all(one is other and version == now for (one, version), (other, now) in pairs):
+        raise ConfigError(
+            "the loss changes the parameters' .grad: return the loss alone; the backward pass, zero_grad and the "
+            "optimizer's step are the run's"
+        )
     if isinstance(given, Tensor) and given.device.type != torch.device(device).type:
         raise ConfigError(f"loss(model, batch) gives a tensor on {given.device}, but the model is on {device}")
     return given
+
+
+def _gradients(model: nn.Module) -> list[tuple[Tensor | None, int]]:
+    return [(p.grad, -1 if p.grad is None else p.grad._version) for p in model.parameters()]
+
+
+def _augmented(augment: Callable[[Batch, torch.Generator], Batch], batch: Batch, draw: torch.Generator) -> Batch:
+    given = augment(batch, draw)
+    require(given is not None, "augment(batch, generator) gives None: does it return the batch?")
+    return given
+
+
+def _check_sampler(config: RunConfig, task: Task) -> None:
+    """The order of an epoch must be a function of the seed, the worker and the epoch alone."""
+    if task.sampler is not None:
+        first, second = (epoch_order(task, config.seed, 0, 0, task.size) for _ in range(2))
+        same = bool((first == second).all())
+        require(
+            same,
+            "the sampler gives another order when it is asked again for the same epoch: it must draw from torch's, "
+            "numpy's or random's global generators, which the run's seed sets, and keep nothing",
+        )
 
 
 def _check_finite(config: RunConfig, task: Task, assignment: Assignment, runner: RoundRunner, loss: float) -> None:
@@ -149,7 +184,17 @@ def _without_scaler() -> Iterator[None]:
         torch.amp.GradScaler.scale = scale  # type: ignore[method-assign]
 
 
+def _say_draws(names: list[str], warn: Callable[[str], None]) -> None:
+    for name in names:
+        warn(
+            f"{name} is a generator that the run's seed does not set: the run cannot be computed again bit for bit; "
+            "draw from torch's, numpy's or random's global generators, or from the one that augment is given"
+        )
+
+
 def _say_state(names: list[str], warn: Callable[[str], None]) -> None:
+    if not names:
+        return
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     verb = "changes" if len(names) == 1 else "change"
     warn(

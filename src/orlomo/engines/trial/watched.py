@@ -40,6 +40,8 @@ def places(task: Task, module: nn.Module) -> Iterator[Place]:
             label = f"attribute {path}.".replace(" .", " ") if path else "attribute "
             yield from _of_object(layer, f"the model's {label}")
             yield from _of_function(type(layer).forward, "the model", seen)
+        for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
+            yield from _of_function(hook, "a hook of the model", seen)
     for name, given in (("loss", task.loss), ("augment", task.augment)):
         yield from _of_function(given, name, seen)
     for place in _of_object(task.train_data, "train_data."):
@@ -53,8 +55,17 @@ def _of_object(owner: object, label: str, depth: int = 2) -> Iterator[Place]:
         if isinstance(owner, nn.Module) and name in OF_TORCH:
             continue
         yield Place(f"{label}{name}", value, functools.partial(attributes.__setitem__, name))
+        yield from _inside(f"{label}{name}", value)
         if depth > 1 and _is_plain(value):
             yield from _of_object(value, f"{label}{name}.", depth - 1)
+
+
+def _inside(label: str, value: object) -> Iterator[Place]:
+    """The lists and tables in a small one, as in {"loss": [], "accuracy": []}."""
+    if isinstance(value, (list, dict)) and len(value) <= 32:
+        for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            if isinstance(inner, CONTAINERS):
+                yield Place(f"{label} at {key!r}", inner, functools.partial(value.__setitem__, key))
 
 
 def _is_plain(value: object) -> bool:
@@ -100,6 +111,7 @@ def _of_written(given: FunctionType, label: str, seen: set[int]) -> Iterator[Pla
 
 def _variable(name: str, value: object, put: Callable[[Any], None], label: str) -> Iterator[Place]:
     yield Place(f"the variable {name} of {label}", value, put)
+    yield from _inside(f"the variable {name} of {label}", value)
     if _is_plain(value):
         yield from _of_object(value, f"{name}.", depth=1)
 
