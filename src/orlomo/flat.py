@@ -157,11 +157,11 @@ class FlatModule:
             if not parameter.requires_grad and moving(name)
         ]
 
-    @torch.no_grad()
     def load(self) -> None:
         """Bring parameters of another dtype up to date with the vector; the others are views of it."""
         if self._copies:
-            torch._foreach_copy_(self._copies, self._sources)
+            with torch.no_grad():
+                torch._foreach_copy_(self._copies, self._sources)
 
     def check_copies(self) -> None:
         """Between `load` and the next change of the vector: an error where the model has changed a copy in place."""
@@ -218,12 +218,13 @@ class FlatModule:
 
     def gathered_gradients(self) -> Tensor:
         """The sum over the parts in the vector `gradients`, which is returned."""
-        used = [(view, p.grad) for view, p in zip(self._gradient_views, self._trainable, strict=True)]
-        if any(gradient is None for _, gradient in used):
+        views, found = self._gradient_views, [p.grad for p in self._trainable]
+        gradients = [gradient for gradient in found if gradient is not None]
+        if len(gradients) < len(found):
             # A parameter that the loss did not use has gradient zero, not that of the step before.
             self.gradients.zero_()
-        pairs = [(view, gradient) for view, gradient in used if gradient is not None]
-        torch._foreach_copy_([view for view, _ in pairs], [gradient for _, gradient in pairs])
+            views = [view for view, gradient in zip(views, found, strict=True) if gradient is not None]
+        torch._foreach_copy_(views, gradients)
         return self.gradients
 
     def group_vectors(self, groups: Sequence[Group], decay_biases: bool, weight_decay: float) -> GroupVectors:

@@ -185,7 +185,9 @@ class Task:
 
     def parts(self, chosen: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
         """The samples of a local step in parts that go through the model at once, each with where it begins."""
-        count = -(-len(chosen) // (self.micro_batch or len(chosen)))
+        if self.micro_batch is None:
+            return [(0, chosen)]
+        count = -(-len(chosen) // self.micro_batch)
         # Of equal size where that divides, else one apart: BatchNorm would fail on a last part of one sample.
         bounds = [len(chosen) * part // count for part in range(count + 1)]
         return [(begin, chosen[begin:end]) for begin, end in itertools.pairwise(bounds)]
@@ -200,6 +202,8 @@ class Task:
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss, checked to be a scalar that a gradient can be taken of."""
+        if self.autocast is None:
+            return checked_loss(self.loss(model, batch))
         with self.casting(model):
             return checked_loss(self.loss(model, batch))
 
