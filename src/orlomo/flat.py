@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from orlomo.errors import ConfigError, nearest, require
+from orlomo.values import settle
 
 Forward: TypeAlias = Callable[..., Any]
 
@@ -44,13 +45,10 @@ class Group:
         require(
             isinstance(self.pattern, str), f"a group's pattern must be a text, as in 'head.*', not {self.pattern!r}"
         )
+        settle(self)
         for name in ("rate_factor", "weight_decay"):
             value = getattr(self, name)
-            if getattr(value, "shape", None) == ():  # numpy's and torch's numbers
-                value = value.item()
-                object.__setattr__(self, name, value)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
-            good = number or (name == "weight_decay" and value is None)
+            good = value is None or 0 <= value < math.inf
             require(good, f"group {self.pattern!r}: {name} must be a number of at least 0, not {value!r}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from orlomo.config import RunConfig
 from orlomo.engines import compiling
@@ -30,7 +31,7 @@ from orlomo.tasks.registry import task_of
 from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 from orlomo.training import Warn, check_options, execute
-from orlomo.values import whole
+from orlomo.values import convert, whole
 
 
 def resume(
@@ -65,11 +66,12 @@ def resume(
     check_options(jobs, ray, tensorboard)
     workers = None if workers is None else whole(workers, "workers")
     require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}")
-    epochs, learning_rate = _number("epochs", epochs), _number("learning_rate", learning_rate)
+    epochs = cast("float | None", convert(epochs, float | None, "epochs"))
+    learning_rate = cast("float | None", convert(learning_rate, float | None, "learning_rate"))
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
-    if run.finished and not _goes_on(run, epochs, learning_rate):
+    if run.finished and not _continues(run, epochs, learning_rate):
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
@@ -143,15 +145,7 @@ def load(folder: Path | str) -> Run:
     return Run(folder)
 
 
-def _number(name: str, value: object) -> float | None:
-    if value is None:
-        return None
-    good = not isinstance(value, bool) and hasattr(value, "__float__")
-    require(good, f"{name} must be a number, not {value!r}")
-    return float(value)  # type: ignore[arg-type]  # numbers of numpy and torch, too
-
-
-def _goes_on(run: Run, epochs: float | None, learning_rate: float | None) -> bool:
+def _continues(run: Run, epochs: float | None, learning_rate: float | None) -> bool:
     """Whether a finished run is to be continued: with more epochs, or if it was stopped, with epochs given at all."""
     done = run.config.epochs
     if epochs is not None and run.stopped is None:

@@ -67,8 +67,8 @@ def test_any_number_of_jobs_gives_the_same_bits(buffers: Any, tmp_path: Path) ->
     one, three = (train(task, tmp_path / str(jobs), jobs=jobs) for jobs in (1, 3))
     for name in ("events.csv", "model.safetensors"):
         assert (one.folder / name).read_bytes() == (three.folder / name).read_bytes()
-    anew = train(classification(Queued, buffers="reset"), tmp_path / "reset")
-    assert (checksum(one.params) != checksum(anew.params)) == (buffers in ("keep", KEPT))
+    reset = train(classification(Queued, buffers="reset"), tmp_path / "reset")
+    assert (checksum(one.params) != checksum(reset.params)) == (buffers in ("keep", KEPT))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -141,7 +141,7 @@ class Run:
         return self.checkpoint is not None and self._is_done(self.checkpoint.values)
 
     def _is_done(self, values: Values) -> bool:
-        # A change after the end means that the run goes on.
+        # A change after the end means that the run continues.
         at_end = values.get("finished") and len(_changes_in(values)) == len(self.changes)
         return bool(at_end) and (self.folder / "model.safetensors").is_file()
 
@@ -149,7 +149,7 @@ class Run:
     def stopped(self) -> str | None:
         """Why a callback stopped the run before its planned end; None where none did. Such a run is finished."""
         if self.checkpoint is None or any(change.epochs is not None for change in self._new_changes):
-            return None  # with other epochs it goes on
+            return None  # with other epochs it continues
         reason: str | None = self.checkpoint.values.get("stopped")
         return reason
 

@@ -106,7 +106,7 @@ class Live(Engine):
             self._evaluate_if_due()
         else:
             held, self._held = self._held, {}
-            # A run that was at its end, and goes on, has not saved what was in flight.
+            # A run that was at its end, and continues, has not saved what was in flight.
             ended = not self.server.ledger.outstanding.keys() <= held.keys()
             self._tell(events.Resume(frozenset(held), ended))
             self._hand([assignment for worker, assignment in held.items() if self.membership.takes_part(worker)])

@@ -27,8 +27,8 @@ from orlomo.tasks.task import Task
 class Execution:
     """One pass through a schedule, from its beginning or from a checkpoint.
 
-    `later`: the configs that follow the first one, each from an event on. There the run goes on as if it were resumed:
-    with what is in flight, other jobs and a server of the other config in the same state.
+    `later`: the configs that follow the first one, each from an event on. There the run continues as if it were
+    resumed: with what is in flight, other jobs and a server of the other config in the same state.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Execution:
         self._verify(row, done.learning_rate)
         self.session.record_report(row, report)
         self._ahead.folded(worker)  # first: it drops the old assignment, and a new one may be of the same worker
-        self._go_on(assignments)
+        self._continue_with(assignments)
 
     def _verify(self, row: Row, learning_rate: float) -> None:
         """The server must fold the report just as the schedule says."""
@@ -169,9 +169,9 @@ class Execution:
         else:
             assignments = self.server.join(worker)
         self.session.record_change(row)
-        self._go_on(assignments)
+        self._continue_with(assignments)
 
-    def _go_on(self, assignments: list[Assignment]) -> None:
+    def _continue_with(self, assignments: list[Assignment]) -> None:
         """All of an event has happened: the state is whole from here, where jobs get new work."""
         self._ahead.hold(assignments)
         self.session.whole = True
