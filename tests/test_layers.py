@@ -24,6 +24,7 @@ LAYERS = (
     "training",
     "report",
     "engines",
+    "loop",
     "tasks",
     "records",
     "data",

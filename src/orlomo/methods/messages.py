@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Assignment:
     learning_rate: float
     local_steps: int
     first_step: int | None = None  # local steps that this worker was assigned before; None: all rounds were as long
+    order: Any = None  # for a loop of the user's own, what an engine says besides (loop/messages.py)
 
     @property
     def params(self) -> Tensor:
@@ -75,7 +77,7 @@ class Report:
     (['delta_params'], None)
     """
 
-    __slots__ = ("buffers", "finite", "index", "loss", "round", "samples", "vectors", "worker")
+    __slots__ = ("buffers", "facts", "finite", "index", "loss", "round", "samples", "vectors", "worker")
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Report:
         buffers: Tensor | None = None,  # those that the task averages or keeps, as bytes
         finite: bool | None = None,  # whether the vectors are; None: the server looks for itself
         vectors: Vectors | None = None,
+        facts: Any = None,  # of a loop of the user's own, what else it says (loop/messages.py)
     ):
         named = {"delta_params": delta_params, "delta_momentum": delta_momentum}
         self.vectors: Vectors = {
@@ -97,7 +100,7 @@ class Report:
         }
         self.worker, self.index, self.round = worker, index, round
         self.samples, self.loss = samples, loss
-        self.buffers, self.finite = buffers, finite
+        self.buffers, self.finite, self.facts = buffers, finite, facts
 
     @property
     def delta_params(self) -> Tensor:
@@ -129,6 +132,7 @@ class Report:
             buffers=buffers,
             finite=self.finite,
             vectors=vectors,
+            facts=self.facts,
         )
 
     def __repr__(self) -> str:
