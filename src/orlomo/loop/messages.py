@@ -28,12 +28,10 @@ class Lease(NamedTuple):
     first: int
     stop: int
 
-    def __len__(self) -> int:
-        """Its samples (and not the tuple's length)."""
+    @property
+    def samples(self) -> int:
+        """How many there are."""
         return self.stop - self.first
-
-    def __bool__(self) -> bool:
-        return self.stop > self.first
 
 
 @dataclass(frozen=True)
