@@ -15,10 +15,10 @@ from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
-from orlomo.engines.session import planned_samples
 from orlomo.engines.simulated import replay as replaying
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.surroundings import only_run
+from orlomo.engines.work import planned_samples
 from orlomo.errors import ConfigError, require
 from orlomo.files import lock, writing_to
 from orlomo.methods import rates

@@ -17,6 +17,7 @@ from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import Clock, Facts
 from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
+from orlomo.engines.work import TaskWork, Work
 from orlomo.errors import ConfigError, require
 from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
@@ -35,7 +36,7 @@ class Setup:
     """
 
     began: RunConfig
-    task: Task
+    work: Work
     recorder: Recorder
     folder: Path
     callbacks: Callbacks
@@ -49,6 +50,12 @@ class Setup:
     def config(self) -> RunConfig:
         """The newest config."""
         return stages(self.began, self.changes)[-1].config
+
+    @property
+    def task(self) -> Task:
+        """The task that is trained."""
+        assert isinstance(self.work, TaskWork)
+        return self.work.task
 
 
 class Engine(ABC):
