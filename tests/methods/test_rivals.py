@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import orlomo
-from orlomo.methods.adamw import NUMBERS, VECTORS, AdamWSteps
 from orlomo.methods.messages import Assignment, WorkerState
+from orlomo.methods.papers.adamw import NUMBERS, VECTORS, AdamWSteps
 
 ORDERS = st.lists(st.integers(0, 1000), min_size=1, max_size=60)
 

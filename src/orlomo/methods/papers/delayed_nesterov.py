@@ -17,10 +17,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from orlomo.errors import require
-from orlomo.methods import adamw, rates
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
+from orlomo.methods.papers import adamw
 from orlomo.methods.state import ServerState
 from orlomo.methods.worker import WorkerRule
 
