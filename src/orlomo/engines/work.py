@@ -1,4 +1,4 @@
-"""What a run trains, as its server needs it: where the parameters begin, how much there is to do, which model results."""
+"""What a run trains, as its server needs it: where parameters begin, how much there is to do, what model results."""
 
 from __future__ import annotations
 

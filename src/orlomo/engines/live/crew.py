@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from orlomo.engines.live.events import Lost, NoRoom, Ready
-from orlomo.engines.processes.worker import WorkerSettings
 from orlomo.methods.messages import Assignment, Report, Vectors
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
@@ -70,11 +69,18 @@ class Crew(Protocol):
         """One row per worker, for display."""
 
 
+class Settings(Protocol):
+    """What one worker is, as long as it runs."""
+
+    @property
+    def worker(self) -> int: ...
+
+
 @dataclass
 class Member:
     """A worker as the server sees it, wherever it is."""
 
-    settings: WorkerSettings
+    settings: Settings
     has_room: bool = True  # else it is waiting for a machine to run on
     ready: bool = False
     lost: bool = False
