@@ -39,7 +39,7 @@ from orlomo.values import convert, documented, path_of
 Warn = Callable[[str], None]
 
 
-@documented(RunConfig, skip=("task", "method"))
+@documented(RunConfig, skip=("task", "method", "directory", "arguments", "steps", "group"))
 def train(
     task: Task | str,
     method: Method | str = "orlomo",

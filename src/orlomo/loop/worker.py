@@ -12,9 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Self, TypeVar
-
-import torch
+from typing import Self, TypeVar
 
 from orlomo.errors import ConfigError, OrlomoError, require
 from orlomo.loop.attached import Attached, Models, Optimizers, Schedulers

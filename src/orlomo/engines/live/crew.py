@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from orlomo.engines.live.events import Lost, NoRoom, Ready
+from orlomo.engines.live.events import Left, Lost, NoRoom, Ready
 from orlomo.methods.messages import Assignment, Report, Vectors
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
@@ -34,7 +34,7 @@ class Arrived(NamedTuple):
     compute_seconds: float
 
 
-CrewEvent = Ready | NoRoom | Arrived | Lost
+CrewEvent = Ready | NoRoom | Arrived | Lost | Left
 
 
 class Crew(Protocol):

@@ -22,7 +22,7 @@ from orlomo.engines.processes.evaluator import EvaluationFailed
 from orlomo.engines.session import Evaluator, Session
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
-from orlomo.methods.messages import Assignment
+from orlomo.methods.messages import Assignment, Report
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS
 from orlomo.records.run import resume_command
@@ -170,17 +170,22 @@ class Live(Engine):
             return
         # A refused report left the server as it was: the assignment is still held, and `Redo` sends it again.
         done = self._held.pop(worker)
+        self._accept(report)
         leaves = self.membership.is_leaving(worker)
         # Answered before anything is written down: the workers compute while the server records.
         self._hand([assignment for assignment in assignments if assignment.worker != worker or not leaves])
         fold = self.server.last_fold
         assert fold is not None
         weight = self.config.method.weight(fold)
-        values = report_row(fold, weight, done.learning_rate, start, now, arrived.compute_seconds)
+        rate = done.learning_rate if self.session.own_rate is None else self.session.own_rate
+        values = report_row(fold, weight, rate, start, now, arrived.compute_seconds)
         self.session.record_report(dict(zip(COLUMNS, values, strict=True)), report)
         self.session.whole = True
         self._tell(events.Reported(worker))
         self._evaluate_if_due()
+
+    def _accept(self, report: Report) -> None:
+        """A report has been folded in, and nobody has been answered yet."""
 
     def _obey(self, request: Request) -> object:
         """What `orlomo workers` asks for."""

@@ -48,4 +48,3 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
         if stream is not None:
             stream.flush()
     send(pipe, message)
-
