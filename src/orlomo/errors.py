@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 
 
@@ -73,6 +75,22 @@ class Interrupted(OrlomoError):
     def __init__(self, message: str, signal_number: int):
         super().__init__(message)
         self.signal_number = signal_number
+
+
+class OrlomoWarning(UserWarning):
+    """What is probably not meant in a training loop that is otherwise right.
+
+    >>> import warnings
+    >>> warnings.filterwarnings("ignore", category=OrlomoWarning)  # for those who know
+    """
+
+
+def warn(message: str) -> None:
+    """Warn with an `OrlomoWarning`, at the line outside of this package and of torch that led to it."""
+    frame, level = sys._getframe(1), 2
+    while (above := frame.f_back) is not None and frame.f_globals.get("__name__", "").startswith(("orlomo.", "torch.")):
+        frame, level = above, level + 1
+    warnings.warn(message, OrlomoWarning, stacklevel=level - 1)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -1,0 +1,275 @@
+"""A user's models, optimizers and schedulers as a worker: loaded at the beginning of a round, measured at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from orlomo.errors import ConfigError, require, warn
+from orlomo.loop.buffers import ReportedBuffers
+from orlomo.loop.hooks import CountedSteps
+from orlomo.loop.messages import ModelFacts
+from orlomo.loop.schedulers import STEP, Schedulers, has_scheduler
+from orlomo.loop.vectors import Trained, named_models
+from orlomo.methods.inner import check_no_rate, check_optimizers, folds_momentum
+from orlomo.methods.method import Method
+
+KEEP, RESET = STATES = ("keep", "reset")
+MOMENTUM = "momentum_buffer"
+"""Where SGD has its momentum, without the learning rate: u = gamma times this."""
+
+
+class Attached:
+    """What a worker trains. Only hooks are added to it; `close` removes them.
+
+    Args:
+        models: a module, or a list of modules that are trained together.
+        optimizers: those that train them, one or a list; wrappers of others around them do not matter.
+        method: says what is measured, and with what a round begins.
+        scheduler: learning-rate schedulers, one or a list, that are to follow the run's clock.
+        unit: what one step of a scheduler is, an optimizer `step` or an `epoch`.
+        state: `keep` the optimizers' state between rounds, or `reset` it.
+        on_step: called after every step of an optimizer.
+
+    >>> import orlomo
+    >>> model = torch.nn.Linear(2, 1)
+    >>> sgd = torch.optim.SGD(model.parameters(), lr=0.5)
+    >>> attached = Attached(model, sgd, orlomo.ALSGD())
+    >>> assigned, report = {"params": torch.ones(3)}, {"delta_params": torch.empty(3)}
+    >>> attached.load(assigned, clock=0, epoch=0)
+    >>> model(torch.ones(1, 2)).sum().backward()
+    >>> sgd.step()
+    >>> attached.measure(assigned, report), report["delta_params"]
+    ((1, 0.5), tensor([0.5000, 0.5000, 0.5000]))
+    """
+
+    def __init__(
+        self,
+        models: object,
+        optimizers: object,
+        method: Method,
+        scheduler: object = None,
+        unit: str = STEP,
+        state: str = KEEP,
+        on_step: Callable[[], None] | None = None,
+    ):
+        require(state in STATES, f"state must be 'keep' or 'reset', not {state!r}")
+        self._method, self._reset, self._on_step = method, state == RESET, on_step
+        self._folds = folds_momentum(method)
+        given = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
+        named = named_models(models)
+        self._counted: list[CountedSteps] = []
+        self._schedulers: Schedulers | None = None
+        self._lent = False  # the model has other parameters than the worker's own
+        self._start: Tensor | None = None  # where a round began, as rounded to the parameters' dtypes
+        self._settings: list[tuple[float, ...]] = []
+        self._said: set[str] = set()
+        try:
+            for one in given:
+                self._counted.append(CountedSteps(one, self._after_step))
+            check_no_rate(method)
+            check_optimizers(method, self.optimizers)
+            self._trained = Trained(named, self.optimizers)
+            self._schedulers = Schedulers(scheduler, self.optimizers, unit)
+            self._buffers = ReportedBuffers(named)
+            self.facts: ModelFacts = self._trained.facts(self._buffers.facts)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers, without wrappers."""
+        return [counted.optimizer for counted in self._counted]
+
+    @property
+    def steps(self) -> int:
+        """Steps since `load`: of the optimizer that made most."""
+        return max((counted.steps for counted in self._counted), default=0)
+
+    @property
+    def learning_rate(self) -> float:
+        """That of the first parameter group."""
+        rates = (float(group["lr"]) for group in self._groups() if "lr" in group)
+        return next(rates, math.nan)
+
+    def vector(self) -> Tensor:
+        """The parameters as one vector on the CPU."""
+        return self._trained.read(self._trained.empty())
+
+    def buffers(self) -> Tensor | None:
+        """The buffers of the models as bytes (see `loop.buffers.encoding`); None where there are none."""
+        return self._buffers.read()
+
+    def load_buffers(self, values: Tensor) -> None:
+        """Take over such bytes."""
+        self._buffers.load(values)
+
+    @torch.no_grad()
+    def load(self, vectors: Mapping[str, Tensor], clock: int, epoch: int) -> None:
+        """Begin a round: parameters, momentum, learning rate. `vectors` is not changed."""
+        assert self._schedulers is not None
+        self._trained.check_same()
+        self._warn_of_schedulers(self._schedulers)
+        self._trained.load(vectors["params"])
+        if not self._trained.exact:
+            self._start = self._trained.read(self._trained.empty() if self._start is None else self._start)
+        self._schedulers.drive(clock, epoch)
+        if self._folds:
+            check_optimizers(self._method, self.optimizers)  # a scheduler may have changed the momentum
+            self._load_momentum(vectors.get("momentum"))
+        elif self._reset:
+            for optimizer in self.optimizers:
+                optimizer.state.clear()
+        for counted in self._counted:
+            counted.steps = 0
+        self._settings = self._current_settings()
+        self._trained.begin_watch()
+
+    @torch.no_grad()
+    def measure(self, vectors: Mapping[str, Tensor], destination: Mapping[str, Tensor]) -> tuple[int, float]:
+        """End a round: write what is reported to `destination`; the steps made, and the learning rate.
+
+        `vectors`: the same, with the same values, as `load` was given.
+        """
+        self._trained.check_same()
+        self._trained.end_watch()
+        self._check_settings()
+        delta = self._trained.read(destination["delta_params"])
+        torch.sub(vectors["params"] if self._start is None else self._start, delta, out=delta)
+        self._check_seen(delta)
+        if self._folds:
+            self._read_momentum(destination["delta_momentum"])
+        return self.steps, self.learning_rate
+
+    @contextmanager
+    def loaded(self, vector: Tensor, buffers: Tensor | None = None) -> Iterator[None]:
+        """Within, the models have these parameters (and buffers); afterwards their own again."""
+        own = [p.detach().clone() for p in self._trained.params]
+        own_buffers = None if buffers is None else self._buffers.read()
+        self._trained.load(vector)
+        if buffers is not None:
+            self._buffers.load(buffers)
+        self._lent = True
+        try:
+            yield
+        finally:
+            self._lent = False
+            with torch.no_grad():
+                torch._foreach_copy_(self._trained.params, own)
+            if own_buffers is not None:
+                self._buffers.load(own_buffers)
+
+    def close(self) -> None:
+        """Remove the hooks, and give schedulers back."""
+        for counted in self._counted:
+            counted.close()
+        if self._schedulers is not None:
+            self._schedulers.close()
+
+    def _after_step(self) -> None:
+        if self._lent:
+            raise ConfigError("an optimizer made a step while the model had other parameters: these steps are lost")
+        if self._on_step is not None:
+            self._on_step()
+
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        for optimizer in self.optimizers:
+            yield from optimizer.param_groups
+
+    def _load_momentum(self, momentum: Tensor | None) -> None:
+        """Every buffer at u / gamma, or at zero where the method sends no momentum."""
+        views = {} if momentum is None else self._trained.by_parameter(momentum)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                rate = float(group["lr"])
+                for p in group["params"]:
+                    buffer = _momentum(optimizer, p)
+                    if id(p) in views:
+                        if buffer is None:
+                            buffer = optimizer.state[p][MOMENTUM] = torch.empty_like(p)
+                        buffer.copy_(views[id(p)] / rate)
+                    elif buffer is not None:
+                        # Not removed: a compiled step is compiled for a state that has a buffer.
+                        buffer.zero_()
+
+    def _read_momentum(self, target: Tensor) -> None:
+        """gamma times the buffers; zero for a parameter that had no gradient yet."""
+        views = self._trained.by_parameter(target)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                params = [p for p in group["params"] if id(p) in views]
+                rate = float(group["lr"])
+                for p in params:
+                    buffer = _momentum(optimizer, p)
+                    if buffer is None:
+                        views[id(p)].zero_()
+                    else:
+                        views[id(p)].copy_(buffer).mul_(rate)
+
+    def _current_settings(self) -> list[tuple[float, ...]]:
+        return [tuple(float(group[name]) for name in ("lr", "momentum") if name in group) for group in self._groups()]
+
+    def _check_settings(self) -> None:
+        """The learning rate is to be the same in all of a round."""
+        if (now := self._current_settings()) == self._settings:
+            return
+        number, before, after = next(
+            (n, a, b) for n, (a, b) in enumerate(zip(self._settings, now, strict=True)) if a != b
+        )
+        change = f"the learning rate of group {number} changed within a round, from {before[0]:g} to {after[0]:g}"
+        if before[0] == after[0]:
+            change = f"the momentum of group {number} changed within a round"
+        if self._folds:
+            raise ConfigError(
+                f"{change}, but {self._method.name} needs it constant: hand the scheduler over, attach(scheduler=...)"
+            )
+        self._warn_once(
+            "rate",
+            f"{change}: a schedule that counts the steps of one worker reaches only a part of its curve; hand the "
+            f"scheduler over, attach(scheduler=...), to let it follow the run",
+        )
+
+    def _check_seen(self, delta: Tensor) -> None:
+        """An error where the parameters of an optimizer have moved although no step of it was seen."""
+        views = None
+        for counted in self._counted:
+            if counted.steps == 0:
+                views = views or self._trained.by_parameter(delta)
+                params = [p for group in counted.optimizer.param_groups for p in group["params"]]
+                if any(id(p) in views and bool(views[id(p)].any()) for p in params):
+                    raise ConfigError(
+                        f"parameters changed, but {type(counted.optimizer).__name__} was not seen to make a step: "
+                        f"call the step() of the optimizer that was attached"
+                    )
+
+    def _warn_of_schedulers(self, schedulers: Schedulers) -> None:
+        for optimizer in self.optimizers:
+            if has_scheduler(optimizer) and not schedulers.drives(optimizer):
+                self._warn_once(
+                    "scheduler",
+                    f"{type(optimizer).__name__} has a learning-rate scheduler that was not handed over: it counts the "
+                    f"steps of one worker, and reaches only a part of its curve; write attach(..., scheduler=...)",
+                )
+
+    def _warn_once(self, key: str, message: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            warn(message)
+
+
+def _momentum(optimizer: Optimizer, parameter: Tensor) -> Tensor | None:
+    """SGD's buffer for a parameter, None before its first step."""
+    state = optimizer.state.get(parameter)
+    buffer: Tensor | None = None if state is None else state.get(MOMENTUM)
+    require(
+        buffer is None or buffer.layout is torch.strided,
+        "a momentum buffer is sparse: leave sparse=True out of the embedding, or use a method without local momentum",
+    )
+    return buffer
