@@ -21,6 +21,7 @@ LAYERS = (
     "reproduce",
     "comparing",
     "resuming",
+    "launching",
     "training",
     "report",
     "engines",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -23,6 +24,10 @@ from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
 from orlomo.values import whole
+
+if TYPE_CHECKING:
+    from orlomo.engines.loops.crew import LoopCrew
+    from orlomo.loop.program import Program
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,11 @@ class Engine(ABC):
         """Refuse what cannot run here, and resolve what was left open; before there is a run folder."""
         check_devices(config.devices or (config.device,))
         return config
+
+    @classmethod
+    def make_crew(cls, config: RunConfig, program: Program, ray: RayOptions | None, stack: ExitStack) -> LoopCrew:
+        """What reaches the workers that run a loop of the user's own, closed with the stack; for engines of loops."""
+        raise NotImplementedError
 
     @abstractmethod
     def run(self, signals: Signals) -> None:

@@ -1,11 +1,11 @@
-"""The process that only evaluates: the user's program up to `attach`, then the function given there, again and again."""
+"""The process that only evaluates: the user's program up to `attach`, then the function given there, many times."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import torch
 
@@ -22,9 +22,7 @@ def serve(port: EvaluationPort, attached: Attached, evaluate: Callable[[], objec
     """Evaluate the parameters that the server sends, until the process is ended."""
     while True:
         has_buffers = port.evaluation()
-        attached.load(port.assigned, 0, 0)
-        if has_buffers:
-            attached.load_buffers(port.buffers)
+        attached.finish(port.assigned["params"], port.buffers if has_buffers else None, 0, 0)
         training = [(module, module.training) for model in attached.models for module in model.modules()]
         for model in attached.models:
             model.eval()
@@ -49,7 +47,7 @@ def numbers(result: object) -> dict[str, float]:
         single = isinstance(value, torch.Tensor) and value.numel() == 1
         if not isinstance(name, str) or not (single or isinstance(value, Real)):
             raise ConfigError(f"evaluate must return a number, or numbers by name, not {result!r}")
-        values[name] = float(value)
+        values[name] = float(cast("float", value))
     if not values:
         raise ConfigError("evaluate returned no number")
     return values

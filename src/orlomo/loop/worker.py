@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from orlomo.errors import ConfigError, OrlomoError, require
-from orlomo.loop.attached import Attached, Models, Optimizers, Schedulers
+from orlomo.errors import ConfigError, OrlomoError, require, warn
+from orlomo.loop.attached import Attached
 from orlomo.loop.data import LeasedLoader
-from orlomo.loop.messages import OWN, SHARED, DataFacts, Finished, Lease, Port, RoundFacts
+from orlomo.loop.messages import OWN, SHARED, DataFacts, EvaluationPort, Finished, Lease, Port, RoundFacts
 from orlomo.methods.messages import Assignment, Report
 from orlomo.methods.state import all_finite
 from orlomo.seeds import derive, seed_global
@@ -133,10 +132,10 @@ class Worker:
 
     def attach(
         self,
-        model: Models,
-        optimizer: Optimizers,
+        model: nn.Module | Sequence[nn.Module],
+        optimizer: Any,
         *,
-        scheduler: Schedulers = None,
+        scheduler: Any = None,
         unit: str = "step",
         state: str = "keep",
         evaluate: Evaluate | None = None,
@@ -171,10 +170,10 @@ class Worker:
         self._welcome = welcome
         attached.load(port.assigned, welcome.clock, welcome.epoch)
         if port.settings.evaluates:
-            assert evaluate is not None
             from orlomo.loop.evaluating import serve
 
-            serve(port, attached, evaluate)
+            assert evaluate is not None
+            serve(cast("EvaluationPort", port), attached, evaluate)
         return self
 
     def __enter__(self) -> Self:
@@ -212,10 +211,10 @@ class Worker:
             return
         self._check_attached("epochs")
         self._epochs = count
-        while not self._done:
+        while not self._ended():
             before = self._delivered, self._rounds
             yield self._epoch
-            if self._done:
+            if self._ended():
                 return
             # Left before its end, an epoch continues: its samples are still to be used. Without `batches` an epoch is
             # whatever the loop does in one.
@@ -259,12 +258,12 @@ class Worker:
         if id(loader) not in self._leased:
             require(not self._leased, "batches takes one data loader per run with shared sampling: this is another")
             part = settings.group_rank, settings.group
-            self._leased[id(loader)] = LeasedLoader(loader, seed=settings.seed, accumulate=accumulate, part=part)
+            self._leased[id(loader)] = LeasedLoader(cast("DataLoader[Any]", loader), seed=settings.seed, accumulate=accumulate, part=part)
         leased = self._leased[id(loader)]
         self._begin(leased.facts(self._epochs))
         if self._used is not None and self._used == self._lease:  # the loop was left with the last batch of a round
             self._finish_round()
-        if self._done:
+        if self._ended():
             return
         assert self._assignment is not None
         leased.queue.hold(self._assignment.order.leases)
@@ -283,8 +282,7 @@ class Worker:
             self._used = self._current
             self._batches += 1
             if stop == lease.stop:
-                self._finish_round()
-                if self._done:
+                if self._finish_round():
                     return
                 leased.queue.hold(self._assignment.order.leases)
         if self._epochs is None and self._lease is not None:  # a loop that counts its epochs itself
@@ -296,7 +294,7 @@ class Worker:
         except TypeError:
             size = None
         self._begin(DataFacts(OWN, size, 1, accumulate, self._epochs))
-        if self._done:
+        if self._ended():
             return
         for batch in loader:
             self._waiting += 1
@@ -305,8 +303,7 @@ class Worker:
             self._batches += 1
             assert self._assignment is not None
             if self._batches >= self._assignment.local_steps * accumulate:
-                self._finish_round()
-                if self._done:
+                if self._finish_round():
                     return
 
     # Rounds
@@ -345,9 +342,10 @@ class Worker:
             self._used = self._current
         if self._data is None:  # no `batches` in this loop: a round is so many steps
             self._begin(DataFacts(OWN, None, 1, 1, self._epochs))
-            if self._done:
+            if self._ended():
                 return
-        assert self._attached is not None and self._assignment is not None and self._data is not None
+        assert self._attached is not None
+        assert self._assignment is not None
         if self._counts_steps and self._attached.steps >= self._assignment.local_steps:
             self._finish_round()
 
@@ -356,20 +354,28 @@ class Worker:
         """Whether rounds end after optimizer steps: there are no `batches`."""
         return self._data is not None and self._data.sampling == OWN and self._data.size is None
 
-    def _finish_round(self) -> None:
-        assert self._port is not None and self._data is not None
+    def _ended(self) -> bool:
+        return self._done
+
+    def _finish_round(self) -> bool:
+        """Report, and begin the next round; whether there is none, because the run is at its end."""
+        assert self._port is not None
+        assert self._data is not None
         if self._waiting and self._data.accumulate == 1 and not self._warned and not self._counts_steps:
             self._warned = True
-            warnings.warn(
-                f"a round ended {self._waiting} batches after the last optimizer step: where gradients are accumulated, "
-                "write worker.batches(loader, accumulate=N), or rounds are shorter than they should be",
-                stacklevel=3,
+            warn(
+                f"a round ended {self._waiting} batches after the last optimizer step: where gradients are "
+                "accumulated, write worker.batches(loader, accumulate=N), or rounds are shorter than they should be"
             )
         self._take(self._port.report(self._report()))
+        return self._done
 
     def _report(self) -> Report:
         port, attached, assignment, data = self._port, self._attached, self._assignment, self._data
-        assert port is not None and attached is not None and assignment is not None and data is not None
+        assert port is not None
+        assert attached is not None
+        assert assignment is not None
+        assert data is not None
         steps, rate = attached.measure(port.assigned, port.reported)
         used = self._used
         samples = (0 if used is None else used.samples) if data.sampling == SHARED else self._batches
@@ -388,15 +394,15 @@ class Worker:
     def _take(self, answer: Assignment | Finished) -> None:
         """Begin the next round, or end."""
         port, attached = self._port, self._attached
-        assert port is not None and attached is not None
+        assert port is not None
+        assert attached is not None
         self._used, self._current, self._batches = None, None, 0
         self._rounds += 1
         first, self._assignment = self._assignment is None, None
         if isinstance(answer, Finished):
             self._done, self._chief = True, answer.chief
-            attached.load(port.assigned, answer.clock, answer.epoch)
-            if len(port.buffers):
-                attached.load_buffers(port.buffers)
+            buffers = port.buffers if attached.facts.buffers else None
+            attached.finish(port.assigned["params"], buffers, answer.clock, answer.epoch)
             return
         self._assignment, order = answer, answer.order
         self._chief = order.chief

@@ -1,4 +1,4 @@
-"""A loop of the user's own in real time: the live run, with samples leased to workers and an end that all of them see."""
+"""A loop of the user's own in real time: a live run, with samples leased to workers and an end that all see."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LiveLoop(Live):
         # What workers have is in the user's program: after a resume all of them are new. And a refused report cannot be
         # computed again, since the program has gone on.
         self.membership = dataclasses.replace(self.membership, keeps_worker_state=True, refusals_allowed=1)
-        # Workers for which there are no samples left: those that hold an assignment all the same, and those that do not.
+        # Workers for which no samples are left: those that hold an assignment all the same, and those that do not.
         self._parked: list[int] = []
         self._idle: list[int] = []
 

@@ -33,6 +33,13 @@ class OpenedWork(LoopWork):
         super().__init__(model, data, params, buffers)
         self.crew, self.evaluator = crew, evaluator
 
+    def first_values(self) -> dict[str, float]:
+        """What the evaluation returns at the parameters that the run begins with."""
+        ticket = self.evaluator.evaluate(self._params, self._buffers)
+        found = self.evaluator.evaluation(ticket, wait=True)
+        assert found is not None
+        return found.values
+
 
 def loop_settings(
     config: RunConfig, worker: int, rank: int, environment: Mapping[str, str], evaluates: bool = False
