@@ -27,6 +27,10 @@ COMPILE = ("auto", "on", "off")
 FORMAT = 2
 """Version of the run folder's format."""
 
+LOOPS_OWN = ("device", "batch_size", "samples", "held_out", "compile")
+METHODS_OWN = ("learning_rate", "weight_decay", "clip_norm", "schedule", "warmup_epochs")
+"""Settings of a run, and of its method, that a loop of the user's own has itself, or that its optimizer has."""
+
 RECORD_KEYS = ("format", "code")
 """Keys of a run's config.toml that are not settings."""
 
@@ -172,10 +176,13 @@ def to_table(config: RunConfig) -> Table:
     from orlomo.methods import tables as methods
 
     # Settings that the engine does not take are at their defaults: `__post_init__` refuses others.
-    left_out = {"method", *refused_settings(config.engine)}
+    left_out = {"method", *refused_settings(config.engine), *(LOOPS_OWN if config.is_loop else ())}
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out}
     table = {name: plain(value) for name, value in values.items() if value is not None}
-    return {**table, "method": methods.to_table(config.method)}
+    method = methods.to_table(config.method)
+    if config.is_loop:  # the optimizer has these
+        method = {name: value for name, value in method.items() if name not in METHODS_OWN}
+    return {**table, "method": method}
 
 
 def from_table(table: Table, where: str = "config", *, method: Method | None = None, code: bool = True) -> RunConfig:

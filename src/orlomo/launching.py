@@ -109,9 +109,7 @@ def launch(
         steps=steps,
         group=None if group == 1 else group,
     )
-    return start_loop(
-        config, program, out, jobs=jobs, ray=ray, tensorboard=tensorboard, callbacks=callbacks, warn=warn
-    )
+    return start_loop(config, program, out, jobs=jobs, ray=ray, tensorboard=tensorboard, callbacks=callbacks, warn=warn)
 
 
 def start_loop(
@@ -190,7 +188,5 @@ def _measured(work: OpenedWork) -> list[MetricColumn]:
         return []
     initial = work.first_values()
     check_names(initial, METRICS)
-    return [
-        MetricColumn(name, name, name, name, better="lower" if any(word in name.lower() for word in LOWER) else "higher")
-        for name in initial
-    ]
+    lower = {name for name in initial if any(word in name.lower() for word in LOWER)}
+    return [MetricColumn(name, name, name, name, better="lower" if name in lower else "higher") for name in initial]

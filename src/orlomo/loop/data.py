@@ -88,7 +88,7 @@ class LeaseQueue:
                 self._begin = self._leases[0].first
 
     def put_back(self, lease: Lease, first: int) -> None:
-        """Of this lease, the newest that was delivered of, everything from this position on is to be delivered again."""
+        """Of the lease that was delivered last, everything from this position on is to be delivered again."""
         if self._leases[:1] != [lease]:
             self._leases.insert(0, lease)
         self._begin = first

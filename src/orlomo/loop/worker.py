@@ -11,7 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar, cast
+
+from torch import nn
+from torch.utils.data import DataLoader
 
 from orlomo.errors import ConfigError, OrlomoError, require, warn
 from orlomo.loop.attached import Attached
@@ -255,11 +258,12 @@ class Worker:
     def _shared(self, loader: Iterable[T], accumulate: int) -> Iterator[T]:
         assert self._port is not None
         settings = self._port.settings
-        if id(loader) not in self._leased:
+        leased = self._leased.get(id(loader))
+        if leased is None:
             require(not self._leased, "batches takes one data loader per run with shared sampling: this is another")
+            given = cast("DataLoader[Any]", loader)
             part = settings.group_rank, settings.group
-            self._leased[id(loader)] = LeasedLoader(cast("DataLoader[Any]", loader), seed=settings.seed, accumulate=accumulate, part=part)
-        leased = self._leased[id(loader)]
+            self._leased[id(loader)] = leased = LeasedLoader(given, settings.seed, accumulate, part)
         self._begin(leased.facts(self._epochs))
         if self._used is not None and self._used == self._lease:  # the loop was left with the last batch of a round
             self._finish_round()
@@ -302,9 +306,8 @@ class Worker:
             yield batch
             self._batches += 1
             assert self._assignment is not None
-            if self._batches >= self._assignment.local_steps * accumulate:
-                if self._finish_round():
-                    return
+            if self._batches >= self._assignment.local_steps * accumulate and self._finish_round():
+                return
 
     # Rounds
 

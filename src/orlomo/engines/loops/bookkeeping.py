@@ -86,10 +86,10 @@ class Bookkeeping:
         vectors = {name: server.state.vectors[source] for name, source in server.method.sent_vectors().items()}
         return Present(vectors, Welcome(server.iteration, self.clock, self.epoch, False))
 
-    def end(self, chief: int) -> End:
+    def end(self) -> End:
         """What every worker is given at the end."""
         params, buffers = self.session.server.params, self.session.combined_buffers()
-        return End(params, buffers, self.clock, self.epoch, chief)
+        return End(params, buffers, self.clock, self.epoch)
 
     def to_json(self) -> Mapping[str, Any]:
         """For a checkpoint."""

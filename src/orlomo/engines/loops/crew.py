@@ -18,13 +18,13 @@ from torch import Tensor
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
-from orlomo.engines.loops.port import Memory, encoding_of
+from orlomo.engines.loops.port import Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.crew import cause_of
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.slots import Shape, Slot
-from orlomo.errors import ConfigError
+from orlomo.loop.buffers import encoding
 from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, Welcome
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Vectors
@@ -45,13 +45,13 @@ class End(NamedTuple):
     buffers: Tensor | None
     clock: int
     epoch: int
-    chief: int  # this worker
 
 
 @dataclass
 class LoopMember(Member):
     """A worker process."""
 
+    settings: LoopSettings
     memory: Memory = field(kw_only=True)
     process: BaseProcess = field(kw_only=True)
     pipe: Connection = field(kw_only=True)
@@ -66,7 +66,7 @@ class LoopMember(Member):
 
 def shape_of(model: ModelFacts, method: Method) -> Shape:
     """What the memory of a worker holds."""
-    size = encoding_of(model).bytes
+    size = encoding(model.buffers).bytes
     sent, reported = tuple(method.sent_vectors()), method.report_vectors
     return Shape(model.parameters, model.dtype, size, False, sent, reported)
 
@@ -189,10 +189,13 @@ class LoopCrew:
         """
         for worker in [worker for worker, member in self.members.items() if member.model is None]:
             _end(self.members.pop(worker))
-        for member in self.members.values():
-            if member.waits:
-                self._tell_end(member, end)
+        chief = (
+            min((member.settings.rank, worker) for worker, member in self.members.items())[1] if self.members else -1
+        )
         while self.members:
+            for member in self.members.values():
+                if member.waits and not member.told:
+                    self._tell_end(member, end, member.settings.worker == chief)
             idle()
             for event in self.wait(0.2):
                 if isinstance(event, Lost):
@@ -200,23 +203,19 @@ class LoopCrew:
                     if not member.ended:
                         warn(f"worker {event.worker} is lost at the end of the run: {event.reason}")
                     _end(member)
-            for member in self.members.values():
-                if member.waits and not member.told:
-                    self._tell_end(member, end)
         until = time.monotonic() + START_SECONDS
         for member in self._leavers:
             while member.process.is_alive() and time.monotonic() < until:
                 idle()
                 multiprocessing.connection.wait([member.process.sentinel], 0.2)
 
-    def _tell_end(self, member: LoopMember, end: End) -> None:
+    def _tell_end(self, member: LoopMember, end: End, chief: bool) -> None:
         slot = self.place(member.settings.worker)
         slot.assignment["params"].copy_(end.params)
         if end.buffers is not None:
             slot.buffers.copy_(end.buffers)
         member.told, member.waits, member.ready = True, False, False
         member.sent, member.excused, member.allowed = time.monotonic(), 0.0, START_SECONDS
-        chief = member.settings.worker == end.chief
         with contextlib.suppress(OSError):
             member.pipe.send(Finished(end.clock, end.epoch, chief))
 
@@ -321,14 +320,6 @@ def differs(found: ModelFacts, first: ModelFacts) -> str | None:
     if found.buffers != first.buffers:
         return f"its buffers are {found.buffers}, those of the first {first.buffers}"
     return None
-
-
-def check_ended(event: Lost) -> ConfigError:
-    """The error of a program that ended before the run could begin."""
-    error = ConfigError(f"the program failed before the run began: {event.reason}")
-    if event.traceback:
-        error.add_note(event.traceback)
-    return error
 
 
 def _end(member: LoopMember) -> None:

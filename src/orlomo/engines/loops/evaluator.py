@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from torch import Tensor
 
 from orlomo.engines.loops.crew import differs
-from orlomo.engines.loops.port import Come, Hello, Memory, encoding_of
+from orlomo.engines.loops.port import Come, Hello, Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.evaluator import EvaluationFailed, EvaluationProcess
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.slots import Shape
+from orlomo.loop.buffers import encoding
 from orlomo.loop.messages import LoopSettings, ModelFacts, Welcome
 from orlomo.loop.program import Program
 from orlomo.tasks.evaluation import Evaluation
@@ -20,11 +23,14 @@ class LoopEvaluator(EvaluationProcess):
 
     def __init__(self, starter: Starter, program: Program, settings: LoopSettings, model: ModelFacts):
         self._program, self._settings, self._model = program, settings, model
-        shape = Shape(model.parameters, model.dtype, encoding_of(model).bytes, False, ("params",))
+        shape = Shape(model.parameters, model.dtype, encoding(model.buffers).bytes, False, ("params",))
         self._memory = Memory()
         self._columns: set[str] | None = None
         self._attached = False
         self._prepare(starter, self._memory.slot(shape, create=True))
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *details: object) -> None:
         super().__exit__(*details)
@@ -58,9 +64,8 @@ class LoopEvaluator(EvaluationProcess):
         if self._columns is None:
             self._columns = set(message)
         if set(message) != self._columns:
-            raise EvaluationFailed(
-                f"evaluate returned {sorted(message)}, before {sorted(self._columns)}: always the same"
-            )
+            before = sorted(self._columns)
+            raise EvaluationFailed(f"evaluate returned {sorted(message)}, but {before} before: it must be the same")
         return Evaluation(message)
 
 

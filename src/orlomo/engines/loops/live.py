@@ -37,6 +37,7 @@ class LiveLoop(Live):
         # Workers for which no samples are left: those that hold an assignment all the same, and those that do not.
         self._parked: list[int] = []
         self._idle: list[int] = []
+        self._without: list[int] = []  # the same, and the server counts them still
 
     @property
     def at_end(self) -> bool:
@@ -54,30 +55,32 @@ class LiveLoop(Live):
 
     def _loop(self, signals: Signals, control: Any) -> None:
         super()._loop(signals, control)
-        chief = self.books.chief
-        self.opened.crew.finish(self.books.end(chief), self._log.warn, signals.obey)
+        self.opened.crew.finish(self.books.end(), self._log.warn, signals.obey)
 
     # Samples
 
     def _hand(self, assignments: list[Assignment]) -> None:
         """Give each its samples; where none are left for a worker, it waits, in case others give theirs back."""
-        idle = []
         self.books.chief = self.membership.chief
         for assignment in assignments:
             order = self.books.order(assignment)
             if order is not None:
                 self._held[assignment.worker] = self._crew.send(dataclasses.replace(assignment, order=order))
             elif self.config.method.synchronous:
-                idle.append(assignment.worker)  # nobody must wait for it at the barrier
+                self._without.append(assignment.worker)  # nobody must wait for it at the barrier: see `_wake`
             else:
                 self._held[assignment.worker] = assignment
                 self._parked.append(assignment.worker)
-        if idle:
-            self._idle += idle
-            self._tell(events.Idle(tuple(idle), frozenset(self._held)))
 
     def _wake(self) -> None:
-        """Samples have come back: workers that wait for some go on."""
+        """Workers for which there are no samples leave the barrier; those that wait for some go on where there are.
+
+        Called when an event is recorded whole: what happens here are events of their own.
+        """
+        without, self._without = self._without, []
+        if without and not self.books.complete:
+            self._idle += without
+            self._tell(events.Idle(tuple(without), frozenset(self._held)))
         parked, self._parked = self._parked, []
         self._hand([self._held[worker] for worker in parked if worker in self._held])
         while self._idle and self.books.has_samples:
@@ -94,6 +97,14 @@ class LiveLoop(Live):
 
     def _receive(self, arrived: Arrived) -> None:
         super()._receive(arrived)
+        self._wake()
+
+    def _join(self, worker: int) -> None:
+        super()._join(worker)
+        self._wake()
+
+    def _begin(self) -> None:
+        super()._begin()
         self._wake()
 
     def _tell(self, event: events.Event) -> None:

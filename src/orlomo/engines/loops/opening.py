@@ -96,7 +96,9 @@ def make_evaluator(
     if not model.evaluates:
         return NoEvaluator()
     settings = loop_settings(config, -1, 0, {}, evaluates=True)
-    return stack.enter_context(LoopEvaluator(Starter(), program, settings, model))
+    evaluator = LoopEvaluator(Starter(), program, settings, model)
+    stack.enter_context(evaluator)
+    return evaluator
 
 
 def check_names(values: Mapping[str, float], taken: Mapping[str, str]) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from torch import Tensor
 
 from orlomo.engines.processes.starter import receive, send
@@ -21,7 +20,6 @@ from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.slots import Shape, Slot
 from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, Welcome
 from orlomo.methods.messages import Assignment, Report
-from orlomo.tasks.buffers import Encoding
 
 if TYPE_CHECKING:
     from multiprocessing.resource_sharer import DupFd
@@ -92,11 +90,6 @@ def _attach(handle: DupFd) -> Memory:
 def _unnamed_file() -> int:
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def encoding_of(model: ModelFacts) -> Encoding:
-    """How reported buffers are written as bytes."""
-    return Encoding([(name, "average", torch.empty(shape, dtype=kind)) for name, kind, shape in model.buffers])
 
 
 class PipePort:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from orlomo.config import RunConfig
 from orlomo.engines.loops.blocks import Blocks
-from orlomo.engines.loops.port import encoding_of
 from orlomo.engines.work import Initial, Work
 from orlomo.errors import ConfigError
+from orlomo.loop.buffers import encoding
 from orlomo.loop.messages import SHARED, DataFacts, ModelFacts
 from orlomo.methods.state import Layout
 
@@ -28,7 +28,7 @@ class LoopWork(Work):
         self.model, self.data = model, data
         self._params, self._buffers = params, buffers
         self.evaluates = model.evaluates
-        self.encoding = encoding_of(model)
+        self.encoding = encoding(model.buffers)
 
     @property
     def size(self) -> int:
