@@ -205,6 +205,8 @@ class _LeasedSampler(Sampler[list[int]]):
         self._issued.append(piece)
         samples = self._orders.samples(piece)
         rank, ranks = self._part
+        if ranks == 1:
+            return samples
         share: list[int] = np.array_split(np.asarray(samples), ranks)[rank].tolist()
         return share or samples[-1:]
 
