@@ -22,6 +22,7 @@ from torch import Tensor
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, Evaluated
+from orlomo.engines.optimizer import OptimizerSteps
 from orlomo.engines.trial.numbers import bad_data
 from orlomo.errors import Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment, Report, WorkerState
@@ -84,8 +85,10 @@ class Session:
         self.failed = False  # all events are in, but the user's code failed when the model was made
         treated = Buffers(built, task.buffers)
         self._encoding, self._initial_buffers = treated.encoding, treated.read()
-        self.events = 0  # recorded so far
-        self.reports = 0
+        self.events = self.reports = 0  # recorded so far
+        own = None if task.optimizer is None else OptimizerSteps(built, task, config.method)
+        self._keeps_optimizer = own is not None and own.keeps
+        self._rate = None if own is None else own.learning_rate  # of the optimizer, as reported last
         self._started = time.monotonic()
         self._earlier_seconds = 0.0  # of the earlier processes of this run
         self._evaluated = 0  # intervals of evaluation begun
@@ -97,7 +100,7 @@ class Session:
     @property
     def workers_keep_state(self) -> bool:
         """Whether a worker's round depends on its earlier rounds."""
-        return self.config.method.keeps_worker_state or self._encoding.keeps
+        return self.config.method.keeps_worker_state or self._encoding.keeps or self._keeps_optimizer
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -142,6 +145,8 @@ class Session:
             self._newest_buffers = report.buffers if self._encoding.keeps else None
         self.events += 1
         self.reports += row["kind"] == REPORT  # not those that were dropped
+        if (rate := report.learning_rate) is not None:
+            self._rate, row = rate, {**row, "learning_rate": rate}
         self._record({**row, "loss": report.loss})
 
     def record_change(self, row: Row) -> None:
@@ -185,7 +190,7 @@ class Session:
             "epoch": epoch,
             "seconds": seconds,
             "real_seconds": self.elapsed(),
-            "learning_rate": ledger.learning_rate(),
+            "learning_rate": ledger.learning_rate() if self._rate is None else self._rate,
             "params_checksum": checksum(params),
         }
         pending = _PendingEvaluation(row, params, self.combined_buffers())
@@ -233,9 +238,8 @@ class Session:
 
     def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
         """The state dict of the model at these parameters, with running statistics as in an evaluation."""
-        seed = self.config.seed
-        flat = self.task.build(seed, self.config.server_device)
-        load_trained(self.task, flat, params, seed, buffers)
+        flat = self.task.build(self.config.seed, self.config.server_device)
+        load_trained(self.task, flat, params, self.config.seed, buffers)
         return flat.module.state_dict()
 
     def save_after(self, error: BaseException, save: Callable[[], None]) -> None:
@@ -259,6 +263,7 @@ class Session:
             tensors |= {f"held.{assignment.index}.{name}": vector for name, vector in assignment.vectors.items()}
         for worker, kept in states.items():
             tensors |= {f"worker.{worker}.{name}": vector for name, vector in kept.vectors.items()}
+            tensors |= {} if kept.optimizer is None else {f"optimizer.{worker}": kept.optimizer}
         for position, pending in enumerate(self._pending):
             tensors[f"evaluation.{position}.params"] = pending.params
             if pending.buffers is not None:
@@ -292,8 +297,7 @@ class Session:
     def load(self, saved: Checkpoint) -> list[Assignment]:
         """Continue from a checkpoint; returns the assignments that were in flight."""
         tensors, values = saved.tensors, saved.values
-        vectors = _below(tensors, "server")
-        self.server.load_state_dict({**vectors, "numbers": values["numbers"], "ledger": values["ledger"]})
+        self.server.load_state_dict({**saved.below("server"), "numbers": values["numbers"], "ledger": values["ledger"]})
         self.events, self.reports = saved.position, values["reports"]
         self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
         self._evaluated_at = values.get("evaluated_at", -1)
@@ -303,14 +307,13 @@ class Session:
             params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
             on_device = None if buffers is None else _bytes(buffers).to(device)
             self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
-        for name, buffers in tensors.items():
-            if name.startswith("buffers."):
-                self._worker_buffers[int(name.removeprefix("buffers."))] = _bytes(buffers).to(device)
+        for worker, buffers in saved.below("buffers").items():
+            self._worker_buffers[int(worker)] = _bytes(buffers).to(device)
         if "newest_buffers" in tensors:
             self._newest_buffers = tensors["newest_buffers"].to(device)
         assignments = []
         for worker, index, round_, rate, steps, first in values["held"]:
-            sent = {name: vector.to(device) for name, vector in _below(tensors, f"held.{index}").items()}
+            sent = {name: vector.to(device) for name, vector in saved.below(f"held.{index}").items()}
             assignments.append(Assignment(worker, index, round_, sent, rate, steps, first))
         return assignments
 
@@ -320,18 +323,14 @@ class Session:
         states = {}
         for worker, numbers in saved.values["worker_numbers"]:
             buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
-            states[worker] = WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers, buffers).to(device)
+            vectors, optimizer = saved.below(f"worker.{worker}"), saved.tensors.get(f"optimizer.{worker}")
+            states[worker] = WorkerState(vectors, numbers, buffers, optimizer).to(device)
         return states
 
 
 def _bytes(buffers: Tensor) -> Tensor:
     """Those of a checkpoint, which was a vector of numbers in earlier versions."""
     return buffers.view(torch.uint8)
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
-    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
 
 
 def planned_samples(config: RunConfig, task: Task) -> int:
