@@ -98,6 +98,8 @@ def resume(
     for what in run.changed_code(began):
         warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
+    own = made.optimizer is not None and learning_rate is not None
+    require(not own, "the task's optimizer has the learning rate: leave learning_rate out")
     _say_what_is_measured(run, made, warn)
     if isinstance(made.train_data, Stream) and not made.train_data.opens_anywhere and run.checkpoint is not None:
         warn(

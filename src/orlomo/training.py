@@ -24,6 +24,7 @@ from orlomo.engines.trial.step import try_task
 from orlomo.engines.trial.surroundings import check_surroundings, jobs_for, only_run
 from orlomo.engines.work import TaskWork, Work, planned_reports
 from orlomo.errors import Interrupted, RunFolderError, require
+from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
 from orlomo.records.log import Log
@@ -135,6 +136,8 @@ def start(
     check_options(jobs, ray, tensorboard)
     chosen = None if out is None else path_of(out, "out").absolute()  # a callback or task may change the directory
     made = task_of(config, task)
+    if made.optimizer is not None:
+        check_no_rate(config.method)
     config = engine_class(config.engine).check(config)  # before there is a folder: a mistake leaves nothing behind
     config = _decide_compile(config, made, warn)
     made = dataclasses.replace(made, compile=config.compile == "on")

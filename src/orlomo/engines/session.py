@@ -82,9 +82,8 @@ class Session:
         self.whole, self.saved_events = True, -1  # whether no event is half done; events when last saved
         self.failed = False  # all events are in, but the user's code failed when the model was made
         self._encoding, self._initial_buffers = initial.encoding, initial.buffers
-        self.own_rate: float | None = None  # the learning rate of the newest report, where a loop has its own
-        self.events = 0  # recorded so far
-        self.reports = 0
+        self.events = self.reports = 0  # recorded so far
+        self._keeps_optimizer, self._rate = initial.keeps_optimizer, initial.rate  # the rate as reported last
         self._started = time.monotonic()
         self._earlier_seconds = 0.0  # of the earlier processes of this run
         self._evaluated = 0  # intervals of evaluation begun
@@ -96,7 +95,7 @@ class Session:
     @property
     def workers_keep_state(self) -> bool:
         """Whether a worker's round depends on its earlier rounds."""
-        return self.config.method.keeps_worker_state or self._encoding.keeps
+        return self.config.method.keeps_worker_state or self._encoding.keeps or self._keeps_optimizer
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -141,6 +140,8 @@ class Session:
             self._newest_buffers = report.buffers if self._encoding.keeps else None
         self.events += 1
         self.reports += row["kind"] == REPORT  # not those that were dropped
+        if (rate := report.learning_rate) is not None:
+            self._rate, row = rate, {**row, "learning_rate": rate}
         self._record({**row, "loss": report.loss})
 
     def record_change(self, row: Row) -> None:
@@ -184,7 +185,7 @@ class Session:
             "epoch": epoch,
             "seconds": seconds,
             "real_seconds": self.elapsed(),
-            "learning_rate": ledger.learning_rate() if self.own_rate is None else self.own_rate,
+            "learning_rate": ledger.learning_rate() if self._rate is None else self._rate,
             "params_checksum": checksum(params),
         }
         pending = _PendingEvaluation(row, params, self.combined_buffers())
@@ -255,6 +256,7 @@ class Session:
             tensors |= {f"held.{assignment.index}.{name}": vector for name, vector in assignment.vectors.items()}
         for worker, kept in states.items():
             tensors |= {f"worker.{worker}.{name}": vector for name, vector in kept.vectors.items()}
+            tensors |= {} if kept.optimizer is None else {f"optimizer.{worker}": kept.optimizer}
         for position, pending in enumerate(self._pending):
             tensors[f"evaluation.{position}.params"] = pending.params
             if pending.buffers is not None:
@@ -288,8 +290,7 @@ class Session:
     def load(self, saved: Checkpoint) -> list[Assignment]:
         """Continue from a checkpoint; returns the assignments that were in flight."""
         tensors, values = saved.tensors, saved.values
-        vectors = _below(tensors, "server")
-        self.server.load_state_dict({**vectors, "numbers": values["numbers"], "ledger": values["ledger"]})
+        self.server.load_state_dict({**saved.below("server"), "numbers": values["numbers"], "ledger": values["ledger"]})
         self.events, self.reports = saved.position, values["reports"]
         self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
         self._evaluated_at = values.get("evaluated_at", -1)
@@ -299,14 +300,13 @@ class Session:
             params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
             on_device = None if buffers is None else _bytes(buffers).to(device)
             self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
-        for name, buffers in tensors.items():
-            if name.startswith("buffers."):
-                self._worker_buffers[int(name.removeprefix("buffers."))] = _bytes(buffers).to(device)
+        for worker, buffers in saved.below("buffers").items():
+            self._worker_buffers[int(worker)] = _bytes(buffers).to(device)
         if "newest_buffers" in tensors:
             self._newest_buffers = tensors["newest_buffers"].to(device)
         assignments = []
         for worker, index, round_, rate, steps, first in values["held"]:
-            sent = {name: vector.to(device) for name, vector in _below(tensors, f"held.{index}").items()}
+            sent = {name: vector.to(device) for name, vector in saved.below(f"held.{index}").items()}
             assignments.append(Assignment(worker, index, round_, sent, rate, steps, first))
         return assignments
 
@@ -316,7 +316,8 @@ class Session:
         states = {}
         for worker, numbers in saved.values["worker_numbers"]:
             buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
-            states[worker] = WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers, buffers).to(device)
+            vectors, optimizer = saved.below(f"worker.{worker}"), saved.tensors.get(f"optimizer.{worker}")
+            states[worker] = WorkerState(vectors, numbers, buffers, optimizer).to(device)
         return states
 
 

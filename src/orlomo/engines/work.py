@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor
 
 from orlomo.config import RunConfig
+from orlomo.engines.optimizer import OptimizerSteps
 from orlomo.engines.trial.numbers import bad_data
 from orlomo.methods.messages import Assignment
 from orlomo.methods.state import Layout
@@ -24,6 +25,8 @@ class Initial(NamedTuple):
     layout: Layout
     encoding: Encoding
     buffers: Tensor | None
+    keeps_optimizer: bool = False  # workers keep the state of an optimizer of the user's own
+    rate: float | None = None  # that optimizer's learning rate
 
 
 class Work(ABC):
@@ -74,7 +77,11 @@ class TaskWork(Work):
     def initial(self, config: RunConfig) -> Initial:
         built = self.task.build(config.seed)
         buffers = Buffers(built, self.task.buffers)
-        return Initial(built.params, built.layout, buffers.encoding, buffers.read())
+        found = Initial(built.params, built.layout, buffers.encoding, buffers.read())
+        if self.task.optimizer is None:
+            return found
+        own = OptimizerSteps(built, self.task, config.method)
+        return found._replace(keeps_optimizer=own.keeps, rate=own.learning_rate)
 
     def planned_reports(self, config: RunConfig) -> int:
         return planned_reports(config, self.task)

@@ -89,7 +89,6 @@ class RoundFacts(NamedTuple):
 
     steps: int  # that the optimizer made: those that it skipped are not counted
     batches: int
-    learning_rate: float  # of the first parameter group
     used: Lease | None = None
     checksum: str = ""  # of what is reported
 

@@ -391,7 +391,8 @@ class Worker:
             round=assignment.round,
             buffers=attached.buffers(),
             finite=all(all_finite(vector) for vector in port.reported.values()),
-            facts=RoundFacts(steps, self._batches, rate, used),
+            facts=RoundFacts(steps, self._batches, used),
+            learning_rate=rate,
         )
 
     def _take(self, answer: Assignment | Finished) -> None:

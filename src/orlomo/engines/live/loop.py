@@ -177,8 +177,7 @@ class Live(Engine):
         fold = self.server.last_fold
         assert fold is not None
         weight = self.config.method.weight(fold)
-        rate = done.learning_rate if self.session.own_rate is None else self.session.own_rate
-        values = report_row(fold, weight, rate, start, now, arrived.compute_seconds)
+        values = report_row(fold, weight, done.learning_rate, start, now, arrived.compute_seconds)
         self.session.record_report(dict(zip(COLUMNS, values, strict=True)), report)
         self.session.whole = True
         self._tell(events.Reported(worker))

@@ -73,7 +73,6 @@ class Bookkeeping:
             }
         )
         self.clock += facts.steps
-        self.session.own_rate = facts.learning_rate
 
     def give_back(self, worker: int) -> None:
         """A worker is gone: its samples are for others."""

@@ -122,7 +122,7 @@ def serve_evaluations(packed_task: PackedTask, device: str, slot: Slot, pipe: Co
     """The process's main loop."""
     torch.set_num_threads(1)  # the other cores are for the workers
     try:
-        runner = make_runner(packed_task, device, slot.shape)
+        runner = make_runner(packed_task, device, slot.shape, trains=False)
         while True:
             has_buffers = receive(pipe, bool)
             send(pipe, runner.evaluate(slot.assignment["params"], slot.buffers if has_buffers else None))

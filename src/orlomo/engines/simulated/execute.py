@@ -136,7 +136,8 @@ class Execution:
         worker = row["worker"]
         done = self._ahead.assignments[worker]
         assignments = self.session.fold(report, row["finish"] - row["start"], done)
-        self._verify(row, done.learning_rate)
+        # The schedule does not know the learning rate of an optimizer, which comes with the report.
+        self._verify(row, done.learning_rate if report.learning_rate is None else row["learning_rate"])
         self.session.record_report(row, report)
         self._ahead.folded(worker)  # first: it drops the old assignment, and a new one may be of the same worker
         self._continue_with(assignments)
