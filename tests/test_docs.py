@@ -24,6 +24,7 @@ GUIDES = sorted(f"how-to/{path.name}" for path in (DOCS / "how-to").glob("*.md")
 REPLAYS = {
     "how-to/buffers.md": 1,
     "how-to/own-method.md": 2,
+    "how-to/own-optimizer.md": 2,
     "how-to/precision-and-groups.md": 3,
     "how-to/resume-and-change.md": 3,
 }

@@ -121,7 +121,7 @@ class FlatModule:
         first = trainable[0]
         self.params = torch.empty(total, dtype=first.dtype if len(kinds) == 1 else wide, device=first.device)
         self.gradients = torch.zeros_like(self.params)
-        self._trainable = trainable
+        self._trainable: list[nn.Parameter] = trainable
         self.layout: dict[str, slice] = {}  # where each parameter is in the vector
         self._gradient_views: list[Tensor] = []
         self._copies: list[Tensor] = []  # parameters of another dtype than the vector
@@ -224,6 +224,22 @@ class FlatModule:
             views = [view for view, gradient in zip(views, found, strict=True) if gradient is not None]
         torch._foreach_copy_(views, gradients)
         return self.gradients
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The parts of a vector of the model's size, each in the shape of its parameter."""
+        return [_view_like(vector[w], p) for w, p in zip(self.layout.values(), self._trainable, strict=True)]
+
+    def optimizer_params(self) -> list[nn.Parameter]:
+        """The trainable parameters for an optimizer: the module's own, but for copies their parts of the vector."""
+        pairs = zip(self._trainable, self.views(self.params), strict=True)
+        return [own if own.dtype == part.dtype else nn.Parameter(part) for own, part in pairs]
+
+    def pass_gradients(self, params: Sequence[nn.Parameter]) -> None:
+        """After `gathered_gradients`: to those of `optimizer_params` that are not the module's own."""
+        if self._copies:
+            for target, own, view in zip(params, self._trainable, self._gradient_views, strict=True):
+                if target is not own:
+                    target.grad = None if own.grad is None else view
 
     def group_vectors(self, groups: Sequence[Group], decay_biases: bool, weight_decay: float) -> GroupVectors:
         """Learning-rate factors and weight decays per number in the vector; the first pattern that matches counts."""

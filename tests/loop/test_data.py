@@ -94,7 +94,7 @@ def test_leases_may_come_while_iterating(settings: dict[str, Any], known: int) -
         processes |= set(batch[1].tolist())
         if stop == lease.stop:
             number = todo.index(lease) + 1
-            leased.queue.extend(todo[number : number + known])
+            leased.queue.hold(todo[number : number + known])
     assert seen == list(range(40))
     assert len(processes) <= max(1, settings.get("num_workers", 0))  # not new ones for each pass
 
@@ -155,7 +155,7 @@ def test_the_same_leases_give_the_same_numbers(settings: dict[str, Any]) -> None
         for batch, lease, stop in leased.iterate(0):
             found.append(batch[2])
             if stop == lease.stop:
-                leased.queue.extend(todo[todo.index(lease) + 1 :][:1])
+                leased.queue.hold(todo[todo.index(lease) + 1 :][:1])
         return found
 
     assert torch.equal(torch.cat(draws()), torch.cat(draws()))
@@ -293,8 +293,8 @@ def test_what_can_be_leased() -> None:
 def test_a_queue_keeps_what_it_knows() -> None:
     queue = LeaseQueue()
     a, b, c = Lease(0, 0, 4), Lease(1, 0, 4), Lease(0, 4, 8)
-    queue.extend([a, b])
-    queue.extend([a, b, c])
+    queue.hold([a, b])
+    queue.hold([a, b, c])
     assert len(queue) == 3
     piece = queue.next(0, 3)
     assert piece is not None
@@ -325,3 +325,29 @@ def test_ids_are_given_once() -> None:
     assert sorted(order) == list(range(6)) != order
     with pytest.raises(ConfigError, match="at least one block"):
         LeasedIds(0)
+
+
+def test_a_loader_that_accelerate_prepared() -> None:
+    """Its batches are put where accelerate would put them, and come as they are leased."""
+    accelerate = pytest.importorskip("accelerate")
+    data_loader = pytest.importorskip("accelerate.data_loader")
+    loader = DataLoader(torch.arange(8), batch_size=3, shuffle=True, drop_last=True)
+    for seedable in (False, True):
+        settings = accelerate.DataLoaderConfiguration(use_seedable_sampler=seedable)
+        prepared = accelerate.Accelerator(cpu=True, dataloader_config=settings).prepare(loader)
+        leased = LeasedLoader(prepared, seed=5)
+        assert leased.facts(1).size == 6
+        leased.queue.hold([Lease(0, 0, 6)])
+        plain = LeasedLoader(loader, seed=5)
+        plain.queue.hold([Lease(0, 0, 6)])
+        found = [batch.tolist() for batch, _, _ in leased.iterate(0)]
+        assert found == [batch.tolist() for batch, _, _ in plain.iterate(0)]
+    placed = data_loader.prepare_data_loader(loader, device=torch.device("meta"), put_on_device=True)
+    leased = LeasedLoader(placed)
+    leased.queue.hold([Lease(0, 0, 3)])
+    assert [batch.device.type for batch, _, _ in leased.iterate(0)] == ["meta"]
+    second = data_loader.prepare_data_loader(loader, num_processes=2, process_index=1)
+    assert LeasedLoader(second, part=(1, 2)).facts(1).size == 6
+    dispatched = data_loader.prepare_data_loader(loader, put_on_device=True, dispatch_batches=True)
+    with pytest.raises(ConfigError, match="dispatch_batches=False"):
+        LeasedLoader(dispatched)

@@ -1,20 +1,28 @@
-"""The commands that show: `orlomo report`, `watch` and `export` of runs, `trace`, `methods` and `tasks`."""
+"""The commands that show: `orlomo report`, `watch`, `export` and `audit` of runs, `trace`, `methods` and `tasks`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orlomo.commands.flags import Commands, folder_argument, path_argument
 from orlomo.commands.output import print_json
 from orlomo.errors import ConfigError, require
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 STDOUT = Path("-")
+MOST_ROWS = 16
+"""Rows at the beginning and at the end of a longer table that are shown."""
 
 
 def add(commands: Commands) -> None:
@@ -43,6 +51,12 @@ def add(commands: Commands) -> None:
     watch.add_argument("folder", type=path_argument, metavar="RUN")
     watch.add_argument("--port", type=int, default=0, help="default: a free one")
     watch.set_defaults(call=_watch)
+    audit = commands.add_parser(
+        "audit", help="check that a user's own loop used every sample exactly once", allow_abbrev=False
+    )
+    audit.add_argument("folder", type=path_argument, metavar="RUN")
+    audit.add_argument("--json", action="store_true", help="print all counts as JSON")
+    audit.set_defaults(call=_audit)
     _add_trace(commands)
     for name, call, text in (("methods", _methods, "list the methods"), ("tasks", _tasks, "list the built-in tasks")):
         command = commands.add_parser(name, help=text, allow_abbrev=False)
@@ -124,6 +138,38 @@ def _watch(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
     return 0
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from orlomo.records.audit import audit
+
+    found = audit(options.folder)
+    if options.json:
+        print_json(found.to_json())
+        return 0 if found.ok else 1
+    _print_counts("epoch", found.epochs)
+    _print_counts("worker", found.workers)
+    print(found.text)
+    return 0 if found.ok else 1
+
+
+def _print_counts(title: str, rows: Sequence[DataclassInstance]) -> None:
+    """A table of these rows of numbers, with a row of sums; of many rows the first and the last ones."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    if not rows:
+        return
+    numbers = [dataclasses.asdict(row) for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=len(rows) > 1)
+    for name in numbers[0]:
+        summed = "all" if name == title else "" if name == "workers" else f"{sum(row[name] for row in numbers):,}"
+        table.add_column(name, summed, justify="right", no_wrap=True)
+    shown = numbers if len(numbers) <= 2 * MOST_ROWS else [*numbers[:MOST_ROWS], {}, *numbers[-MOST_ROWS:]]
+    for row in shown:
+        table.add_row(*(f"{value:,}" for value in row.values()) if row else ["..."])
+    Console(width=100).print(table)
 
 
 def _trace(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from orlomo.engines.compiling import prepare
+from orlomo.engines.optimizer import OptimizerSteps
 from orlomo.errors import ConfigError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.method import Method
@@ -44,7 +45,8 @@ class RoundRunner:
         if task.compile:
             prepare()
             self.flat.compile()
-        self.rule = method.worker(self.flat.params)
+        own = task.optimizer is not None
+        self.rule = OptimizerSteps(self.flat, task, method) if own else method.worker(self.flat.params)
         self._groups = task.group_vectors(self.flat, method.weight_decay)
         if self._groups is not None and not self.rule.uses_groups:
             raise ConfigError(
@@ -99,6 +101,7 @@ class RoundRunner:
             round=assignment.round,
             buffers=buffers,
             vectors=vectors,
+            learning_rate=made.learning_rate,
         )
         return Computed(report, kept)
 
@@ -136,7 +139,7 @@ class RoundRunner:
         """What the rule keeps, in the memory that it was given: vectors of its own may change in the next round."""
         put_in(memory, self._declared(state.vectors, self.method.worker_vectors, "worker_vectors"))
         numbers = plain_numbers(self.method.name, state.numbers, self.method.worker_numbers)
-        return WorkerState(memory, numbers, buffers if self.buffers.encoding.keeps else None)
+        return WorkerState(memory, numbers, buffers if self.buffers.encoding.keeps else None, state.optimizer)
 
     def _declared(self, found: Mapping[str, Tensor], names: tuple[str, ...], where: str) -> dict[str, Tensor]:
         """The vectors in the declared order; an error where they are not those declared, of the model's size."""

@@ -22,15 +22,13 @@ from torch import Tensor
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, Evaluated
-from orlomo.engines.trial.numbers import bad_data
+from orlomo.engines.work import Work
 from orlomo.errors import Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.state import all_finite
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import Row
-from orlomo.tasks.buffers import Buffers
-from orlomo.tasks.evaluation import Evaluation, load_trained
-from orlomo.tasks.task import Task
+from orlomo.tasks.evaluation import Evaluation
 
 
 class Recorder(Protocol):
@@ -38,6 +36,7 @@ class Recorder(Protocol):
 
     def event(self, row: Row) -> None: ...
     def metric(self, row: Row) -> None: ...
+    def round(self, row: Row) -> None: ...
     @property
     def due(self) -> bool: ...
     def best(self, state: dict[str, Tensor], metrics: Row) -> None: ...
@@ -68,24 +67,23 @@ class Session:
     def __init__(
         self,
         config: RunConfig,
-        task: Task,
+        work: Work,
         recorder: Recorder,
         *,
         total: int,
         callbacks: Callbacks | None = None,
         evaluates: bool = True,
     ):
-        self.config, self.task, self.recorder, self.total = config, task, recorder, total
+        self.config, self.work, self.recorder, self.total = config, work, recorder, total
         self.callbacks, self._evaluates = callbacks or Callbacks(), evaluates
-        built = task.build(config.seed)
-        initial = built.params.to(config.server_device)
-        self.server = config.method.server(initial, config.workers, task.size, built.layout)
+        initial = work.initial(config)
+        params = initial.params.to(config.server_device)
+        self.server = config.method.server(params, config.workers, work.size, initial.layout)
         self.whole, self.saved_events = True, -1  # whether no event is half done; events when last saved
         self.failed = False  # all events are in, but the user's code failed when the model was made
-        treated = Buffers(built, task.buffers)
-        self._encoding, self._initial_buffers = treated.encoding, treated.read()
-        self.events = 0  # recorded so far
-        self.reports = 0
+        self._encoding, self._initial_buffers = initial.encoding, initial.buffers
+        self.events = self.reports = 0  # recorded so far
+        self._keeps_optimizer, self._rate = initial.keeps_optimizer, initial.rate  # the rate as reported last
         self._started = time.monotonic()
         self._earlier_seconds = 0.0  # of the earlier processes of this run
         self._evaluated = 0  # intervals of evaluation begun
@@ -97,7 +95,7 @@ class Session:
     @property
     def workers_keep_state(self) -> bool:
         """Whether a worker's round depends on its earlier rounds."""
-        return self.config.method.keeps_worker_state or self._encoding.keeps
+        return self.config.method.keeps_worker_state or self._encoding.keeps or self._keeps_optimizer
 
     def new_state(self) -> WorkerState:
         """What a worker keeps before its first round."""
@@ -115,7 +113,7 @@ class Session:
         old, self.config = self.server, config
         state = old.state_dict()
         state["ledger"] = json.loads(json.dumps(state["ledger"]))
-        self.server = config.method.server(old.params, config.workers, self.task.size, old.state.layout)
+        self.server = config.method.server(old.params, config.workers, self.work.size, old.state.layout)
         self.server.load_state_dict(state)
 
     def restart_clock(self) -> None:
@@ -131,7 +129,7 @@ class Session:
         except ReportRefused as error:
             self.whole = True  # a refused report has changed nothing
             if error.reason == "finite":
-                advice = bad_data(self.task, self.config.seed, done) or "lower the learning rate"
+                advice = self.work.why_not_finite(self.config, done) or "lower the learning rate"
                 raise Diverged(f"the run diverged at iteration {t}: {error}; {advice}") from None
             raise OrlomoError(f"iteration {t}: {error}") from None
 
@@ -142,6 +140,8 @@ class Session:
             self._newest_buffers = report.buffers if self._encoding.keeps else None
         self.events += 1
         self.reports += row["kind"] == REPORT  # not those that were dropped
+        if (rate := report.learning_rate) is not None:
+            self._rate, row = rate, {**row, "learning_rate": rate}
         self._record({**row, "loss": report.loss})
 
     def record_change(self, row: Row) -> None:
@@ -159,7 +159,7 @@ class Session:
     @property
     def complete(self) -> bool:
         """Whether all planned samples are in."""
-        return self.server.ledger.samples >= planned_samples(self.config, self.task)
+        return self.server.ledger.samples >= self.work.planned_samples(self.config)
 
     @property
     def stopping(self) -> bool:
@@ -169,7 +169,7 @@ class Session:
     def evaluate_if_due(self, evaluator: Evaluator, seconds: float, at_end: bool) -> None:
         """Begin an evaluation if an interval has passed, or the run is at its end."""
         ledger = self.server.ledger
-        epoch = ledger.samples / self.task.size
+        epoch = ledger.samples / self.work.size
         # Counted in intervals, not in seconds or reports since the last: a long round skips some and stays on the grid.
         # While a barrier is half full the parameters are between two iterations: evaluations wait until it is closed.
         passed = epoch >= self._evaluated * self.config.evaluate_every
@@ -185,7 +185,7 @@ class Session:
             "epoch": epoch,
             "seconds": seconds,
             "real_seconds": self.elapsed(),
-            "learning_rate": ledger.learning_rate(),
+            "learning_rate": ledger.learning_rate() if self._rate is None else self._rate,
             "params_checksum": checksum(params),
         }
         pending = _PendingEvaluation(row, params, self.combined_buffers())
@@ -233,10 +233,7 @@ class Session:
 
     def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
         """The state dict of the model at these parameters, with running statistics as in an evaluation."""
-        seed = self.config.seed
-        flat = self.task.build(seed, self.config.server_device)
-        load_trained(self.task, flat, params, seed, buffers)
-        return flat.module.state_dict()
+        return self.work.model_state(self.config, params, buffers)
 
     def save_after(self, error: BaseException, save: Callable[[], None]) -> None:
         """Save a run that something has ended, if its state is whole and finite and the disk takes it."""
@@ -259,6 +256,7 @@ class Session:
             tensors |= {f"held.{assignment.index}.{name}": vector for name, vector in assignment.vectors.items()}
         for worker, kept in states.items():
             tensors |= {f"worker.{worker}.{name}": vector for name, vector in kept.vectors.items()}
+            tensors |= {} if kept.optimizer is None else {f"optimizer.{worker}": kept.optimizer}
         for position, pending in enumerate(self._pending):
             tensors[f"evaluation.{position}.params"] = pending.params
             if pending.buffers is not None:
@@ -292,8 +290,7 @@ class Session:
     def load(self, saved: Checkpoint) -> list[Assignment]:
         """Continue from a checkpoint; returns the assignments that were in flight."""
         tensors, values = saved.tensors, saved.values
-        vectors = _below(tensors, "server")
-        self.server.load_state_dict({**vectors, "numbers": values["numbers"], "ledger": values["ledger"]})
+        self.server.load_state_dict({**saved.below("server"), "numbers": values["numbers"], "ledger": values["ledger"]})
         self.events, self.reports = saved.position, values["reports"]
         self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
         self._evaluated_at = values.get("evaluated_at", -1)
@@ -303,14 +300,13 @@ class Session:
             params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
             on_device = None if buffers is None else _bytes(buffers).to(device)
             self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
-        for name, buffers in tensors.items():
-            if name.startswith("buffers."):
-                self._worker_buffers[int(name.removeprefix("buffers."))] = _bytes(buffers).to(device)
+        for worker, buffers in saved.below("buffers").items():
+            self._worker_buffers[int(worker)] = _bytes(buffers).to(device)
         if "newest_buffers" in tensors:
             self._newest_buffers = tensors["newest_buffers"].to(device)
         assignments = []
         for worker, index, round_, rate, steps, first in values["held"]:
-            sent = {name: vector.to(device) for name, vector in _below(tensors, f"held.{index}").items()}
+            sent = {name: vector.to(device) for name, vector in saved.below(f"held.{index}").items()}
             assignments.append(Assignment(worker, index, round_, sent, rate, steps, first))
         return assignments
 
@@ -320,7 +316,8 @@ class Session:
         states = {}
         for worker, numbers in saved.values["worker_numbers"]:
             buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
-            states[worker] = WorkerState(_below(saved.tensors, f"worker.{worker}"), numbers, buffers).to(device)
+            vectors, optimizer = saved.below(f"worker.{worker}"), saved.tensors.get(f"optimizer.{worker}")
+            states[worker] = WorkerState(vectors, numbers, buffers, optimizer).to(device)
         return states
 
 
@@ -332,16 +329,6 @@ def _bytes(buffers: Tensor) -> Tensor:
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin so, by the rest of their names."""
     return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-def planned_samples(config: RunConfig, task: Task) -> int:
-    """Samples after which the run ends: whole rounds of the method's usual length."""
-    return planned_reports(config, task) * config.method.local_steps * task.batch_size
-
-
-def planned_reports(config: RunConfig, task: Task) -> int:
-    """Reports in the run; a synchronous one ends with the barrier that this falls into."""
-    return max(1, math.ceil(config.epochs * task.size / (config.method.local_steps * task.batch_size)))
 
 
 def checksum(vector: Tensor) -> str:

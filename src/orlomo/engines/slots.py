@@ -1,8 +1,8 @@
 """Shared memory between two processes. It has no name, so a killed run leaves nothing behind.
 
-A slot holds the vectors of one round by their names: what is assigned, what is reported, what the worker keeps, and the
-worker's buffers where the task averages or keeps some. No vector is ever used for two things, so that an assignment
-stays as it was sent until its report has been folded in.
+A slot holds the vectors of one round by their names: what is assigned, what is reported, what the worker keeps; the
+worker's buffers where the task averages or keeps some, and the state of its optimizer. No vector is ever used for two
+things, so that an assignment stays as it was sent until its report has been folded in.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from orlomo.engines.optimizer import state_bytes
 from orlomo.methods.method import Method
 from orlomo.tasks.buffers import RECALIBRATE, Buffers, Encoding
 from orlomo.tasks.task import Task
@@ -34,13 +35,15 @@ class Shape:
     assignment: tuple[str, ...] = ("params",)
     report: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    optimizer: int = 0  # bytes for the state of the task's optimizer, where that travels
 
     @classmethod
     def of(cls, task: Task, method: Method, seed: int, params: Tensor, keeps: bool = False) -> Shape:
         """For rounds of this task and method; `keeps`: with what a worker keeps, where that travels."""
         encoding = Encoding([]) if task.buffers == RECALIBRATE else Buffers(task.build(seed), task.buffers).encoding
         names = tuple(method.sent_vectors()), method.report_vectors, method.worker_vectors if keeps else ()
-        return cls(params.numel(), params.dtype, encoding.bytes, keeps and encoding.keeps, *names)
+        state = state_bytes(task, method, seed) if keeps else 0
+        return cls(params.numel(), params.dtype, encoding.bytes, keeps and encoding.keeps, *names, state)
 
     @property
     def vector_bytes(self) -> int:
@@ -51,7 +54,12 @@ class Shape:
     @property
     def bytes(self) -> int:
         """The slot's size."""
-        return max(64, self.vector_bytes + self.buffers)
+        return max(64, self.optimizer_begin + self.optimizer)
+
+    @property
+    def optimizer_begin(self) -> int:
+        """Where the optimizer's state is: after the buffers, aligned."""
+        return -(-(self.vector_bytes + self.buffers) // 64) * 64
 
 
 class Slot:
@@ -76,6 +84,7 @@ class Slot:
         self.report = {name: next(parts) for name in shape.report}
         self.kept = {name: next(parts) for name in shape.kept}
         self.buffers = whole[shape.vector_bytes :][: shape.buffers]
+        self.optimizer = whole[shape.optimizer_begin :][: shape.optimizer]
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._handle is None:

@@ -68,6 +68,7 @@ class Attached:
         )
         given = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
         named = named_models(models)
+        self.models = [model for _, model in named]
         self._counted: list[CountedSteps] = []
         self._schedulers: Schedulers | None = None
         self._lent = False  # the model has other parameters than the worker's own
@@ -170,6 +171,15 @@ class Attached:
                 torch._foreach_copy_(self._trained.params, own)
             if own_buffers is not None:
                 self._buffers.load(own_buffers)
+
+    @torch.no_grad()
+    def finish(self, params: Tensor, buffers: Tensor | None, clock: int, epoch: int) -> None:
+        """Take over the parameters and buffers of the run's end, and its learning rate."""
+        assert self._schedulers is not None
+        self._trained.load(params)
+        if buffers is not None:
+            self._buffers.load(buffers)
+        self._schedulers.drive(clock, epoch)
 
     def close(self) -> None:
         """Remove the hooks, and give schedulers back."""

@@ -50,15 +50,12 @@ class LeaseQueue:
         """These are all the leases that the worker holds now, in order: as they come with an assignment.
 
         What has been delivered of a lease that is still the first one stays delivered. A lease that was delivered in
-        full and comes again is delivered again: its report was refused.
+        full and comes again is delivered again: its report was refused. One that comes no more is not delivered: the
+        server has given it to another worker.
         """
         before, self._leases = self._leases, list(leases)
         if self._leases and self._leases[:1] != before[:1]:
             self._begin = self._leases[0].first
-
-    def extend(self, leases: Iterable[Lease]) -> None:
-        """Add those of these leases that are not known yet, in order, and keep the others."""
-        self.hold([*self._leases, *(lease for lease in leases if lease not in self._leases)])
 
     def next(self, epoch: int, samples: int, after: Piece | None = None) -> Piece | None:
         """The next at most `samples` samples, of one lease of this epoch or an earlier one, after this piece or else
@@ -86,6 +83,12 @@ class LeaseQueue:
             del self._leases[0]
             if self._leases:
                 self._begin = self._leases[0].first
+
+    def put_back(self, lease: Lease, first: int) -> None:
+        """Of the lease that was delivered last, everything from this position on is to be delivered again."""
+        if self._leases[:1] != [lease]:
+            self._leases.insert(0, lease)
+        self._begin = first
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -208,6 +211,8 @@ class _LeasedSampler(Sampler[list[int]]):
         self._issued.append(piece)
         samples = self._orders.samples(piece)
         rank, ranks = self._part
+        if ranks == 1:
+            return samples
         share: list[int] = np.array_split(np.asarray(samples), ranks)[rank].tolist()
         return share or samples[-1:]
 

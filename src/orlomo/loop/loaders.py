@@ -81,7 +81,9 @@ def source_of(loader: DataLoader[Any]) -> Source:
             "the samples of an IterableDataset have no index to share them out by: take files or ranges of rows from "
             f"worker.blocks(n), or {OWN_SAMPLING}"
         )
-    batches = loader.batch_sampler
+    batches: Any = loader.batch_sampler
+    if _is_accelerates(type(batches)) and hasattr(batches, "num_processes") and not batches.split_batches:
+        batches = batches.batch_sampler  # the one that accelerate shares out in a group, as is done here
     if batches is None:
         raise ConfigError(
             "a DataLoader with batch_size=None has no batches to share out: give it a batch_size, take files or ranges "
@@ -141,6 +143,11 @@ def _plain(loader: DataLoader[Any]) -> tuple[DataLoader[Any], Callable[[Any], An
     if any(_is_accelerates(base) and base.__name__ == "DataLoaderShard" for base in kind.__mro__):
         shard: Any = loader
         return getattr(shard, "base_dataloader", shard), _Placed(shard.device, getattr(shard, "_non_blocking", False))
+    if _is_accelerates(kind) and kind.__name__ == "DataLoaderDispatcher":
+        raise ConfigError(
+            "the loader was prepared to be read by one process of a group only: give accelerate's "
+            "DataLoaderConfiguration dispatch_batches=False"
+        )
     raise ConfigError(
         f"the loader is a {kind.__name__} that iterates in a way of its own, which cannot be shared out among workers: "
         f"use a torch.utils.data.DataLoader, or {OWN_SAMPLING}"

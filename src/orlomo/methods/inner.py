@@ -47,6 +47,20 @@ def folds_momentum(method: Method) -> bool:
     return "delta_momentum" in method.report_vectors
 
 
+def keeps_state(method: Method, optimizers: Sequence[Optimizer]) -> bool:
+    """Whether a round depends on what the optimizers have left in the one before.
+
+    Where momentum is folded, a round begins with the momentum that comes with the assignment, or with none.
+
+    >>> import orlomo
+    >>> adamw, sgd = torch.optim.AdamW([torch.zeros(2)]), torch.optim.SGD([torch.zeros(2)])
+    >>> keeps_state(orlomo.ALSGD(), [adamw]), keeps_state(orlomo.ALSGD(), [sgd])
+    (True, False)
+    """
+    plain = all(map(_steps_as_sgd, optimizers)) and all(group["momentum"] == 0 for _, group in _groups(optimizers))
+    return not folds_momentum(method) and not plain
+
+
 def check_optimizers(method: Method, optimizers: Sequence[Optimizer]) -> None:
     """Raise a `ConfigError` unless these optimizers can take the method's local steps.
 

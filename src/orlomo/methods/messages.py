@@ -77,7 +77,18 @@ class Report:
     (['delta_params'], None)
     """
 
-    __slots__ = ("buffers", "facts", "finite", "index", "loss", "round", "samples", "vectors", "worker")
+    __slots__ = (
+        "buffers",
+        "facts",
+        "finite",
+        "index",
+        "learning_rate",
+        "loss",
+        "round",
+        "samples",
+        "vectors",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -92,6 +103,7 @@ class Report:
         finite: bool | None = None,  # whether the vectors are; None: the server looks for itself
         vectors: Vectors | None = None,
         facts: Any = None,  # of a loop of the user's own, what else it says (loop/messages.py)
+        learning_rate: float | None = None,  # of the task's optimizer, where it has one
     ):
         named = {"delta_params": delta_params, "delta_momentum": delta_momentum}
         self.vectors: Vectors = {
@@ -101,6 +113,7 @@ class Report:
         self.worker, self.index, self.round = worker, index, round
         self.samples, self.loss = samples, loss
         self.buffers, self.finite, self.facts = buffers, finite, facts
+        self.learning_rate = learning_rate
 
     @property
     def delta_params(self) -> Tensor:
@@ -133,6 +146,7 @@ class Report:
             finite=self.finite,
             vectors=vectors,
             facts=self.facts,
+            learning_rate=self.learning_rate,
         )
 
     def __repr__(self) -> str:
@@ -144,6 +158,7 @@ class WorkerState:
     """What a worker keeps between rounds: the method's `worker_vectors` and `worker_numbers`.
 
     `buffers`: as in its last report, where the task keeps some; None before the first. Never changed in place.
+    `optimizer`: the state of the task's optimizer, in the same way (engines/optimizer.py); always in main memory.
 
     >>> state = WorkerState({"first_moment": torch.zeros(2)}, {"steps": 0})
     >>> state.numbers["steps"] += 1
@@ -154,19 +169,21 @@ class WorkerState:
     vectors: dict[str, Tensor] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
     buffers: Tensor | None = None
+    optimizer: Tensor | None = None
 
     def copy(self) -> WorkerState:
         """A copy whose vectors share no memory with this one's."""
         vectors = {name: vector.clone() for name, vector in self.vectors.items()}
-        return WorkerState(vectors, dict(self.numbers), self.buffers)
+        return WorkerState(vectors, dict(self.numbers), self.buffers, self.optimizer)
 
     def copy_from(self, other: WorkerState) -> None:
         """Become equal to another state of the same method, in the same memory."""
         for name, vector in other.vectors.items():
             self.vectors[name].copy_(vector)
-        self.numbers, self.buffers = dict(other.numbers), other.buffers
+        self.numbers, self.buffers, self.optimizer = dict(other.numbers), other.buffers, other.optimizer
 
     def to(self, device: torch.device | str) -> WorkerState:
         """The same with its vectors on this device."""
         vectors = {name: vector.to(device) for name, vector in self.vectors.items()}
-        return WorkerState(vectors, dict(self.numbers), None if self.buffers is None else self.buffers.to(device))
+        buffers = None if self.buffers is None else self.buffers.to(device)
+        return WorkerState(vectors, dict(self.numbers), buffers, self.optimizer)

@@ -37,6 +37,11 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     values: Values
 
+    def below(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin so, by the rest of their names."""
+        first = f"{prefix}."
+        return {name.removeprefix(first): t for name, t in self.tensors.items() if name.startswith(first)}
+
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint and drop those beyond the last few."""

@@ -21,8 +21,8 @@ from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.changes import read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
-from orlomo.records.run import MEASURED, WORKER_DATA, Run, config_sha256, read_measured, resume_command
-from orlomo.records.tables import EVENTS, MetricColumn, Row, TableWriter, metrics_schema
+from orlomo.records.run import MEASURED, ROUNDS_FILE, WORKER_DATA, Run, config_sha256, read_measured, resume_command
+from orlomo.records.tables import EVENTS, LOOP_ROUNDS, MetricColumn, Row, TableWriter, metrics_schema
 
 DISK_RETRY_SECONDS = 10.0
 """Until what a full disk did not take is tried again."""
@@ -52,6 +52,10 @@ class RunRecorder:
         with writing_to(folder, resume_command(folder)):
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
+            # Only runs of users' loops have it: opened here where it is, else when the first row comes.
+            self._rounds: TableWriter | None = None
+            if (folder / ROUNDS_FILE).exists():
+                self._rounds = TableWriter(folder / ROUNDS_FILE, LOOP_ROUNDS, kept.get("rounds", 0))
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
         self._changes = to_json(read_changes(folder))
         self._interval = checkpoint_seconds
@@ -69,12 +73,25 @@ class RunRecorder:
         self._metrics.append(row)
         self._flush()
 
+    def round(self, row: Row) -> None:
+        """One report of a user's loop that was folded in, after its event; see `LOOP_ROUNDS`."""
+        if self._rounds is None:
+            with writing_to(self.folder, self._command):
+                self._rounds = TableWriter(self.folder / ROUNDS_FILE, LOOP_ROUNDS)
+        self._rounds.append(row)
+
+    @property
+    def _tables(self) -> dict[str, TableWriter]:
+        # The events first: what is read of the other tables while the run goes on refers to them.
+        tables = {"events": self._events, "metrics": self._metrics}
+        return tables if self._rounds is None else {**tables, "rounds": self._rounds}
+
     def _flush(self) -> None:
         self._next_flush = time.monotonic() + 1.0
         try:
             with writing_to(self.folder, self._command):
-                self._events.flush()
-                self._metrics.flush()
+                for table in self._tables.values():
+                    table.flush()
         except RunFolderError as error:
             if self._full_disk is None:
                 raise
@@ -92,7 +109,7 @@ class RunRecorder:
         self._next_checkpoint = begin + DISK_RETRY_SECONDS  # if this one fails
         with writing_to(self.folder, self._command):
             # The rows must be on the disk before a checkpoint that counts on them.
-            files = {"events": self._events.sync(), "metrics": self._metrics.sync()}
+            files = {name: table.sync() for name, table in self._tables.items()}
             facts = {"files": files, "config_sha256": config_sha256(self.folder), "changes": self._changes}
             full = {**values, **facts}
             checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
@@ -113,7 +130,7 @@ class RunRecorder:
 
     def close(self) -> None:
         """Close the files. What a full disk does not take came after the last checkpoint, and is computed again."""
-        for table in (self._events, self._metrics):
+        for table in self._tables.values():
             with contextlib.suppress(OSError):
                 table.close()
         self._lock.close()

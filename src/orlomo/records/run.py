@@ -4,6 +4,7 @@ config.toml            the resolved configuration, with which the run began
 changes.json           settings that were changed when it was continued, where any were
 events.csv             one row per event: which worker reported when, its delay and weight (see clusters/schedule.py)
 metrics.csv            one row per evaluation
+rounds.csv             of a user's own loop: one row per report that was folded in, with the samples it used
 metrics.json           what its metrics are: label, which direction is better, how to show them
 data.json              where workers have data of their own: what each of them trains on
 checkpoints/           safetensors + JSON
@@ -37,10 +38,12 @@ from orlomo.records.changes import Change, changed_table, read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import (
     EVENTS,
+    LOOP_ROUNDS,
     Columns,
     MetricColumn,
     Row,
     Schema,
+    empty,
     frame,
     is_cut_off,
     metrics_schema,
@@ -50,6 +53,7 @@ from orlomo.values import path_of
 
 MEASURED = "metrics.json"
 WORKER_DATA = "data.json"
+ROUNDS_FILE = "rounds.csv"
 
 
 class Run:
@@ -189,7 +193,7 @@ class Run:
         return "finished" if done else "stopped"
 
     def is_cut_off(self, table: str) -> bool:
-        """Whether `events` or `metrics` ends in the middle of a line, and no process is writing the rest."""
+        """Whether `events`, `metrics` or `rounds` ends in the middle of a line, and no process is writing the rest."""
         return self.state != "running" and is_cut_off(self.folder / f"{table}.csv")
 
     @property
@@ -235,8 +239,9 @@ class Run:
         return found
 
     def schema(self, table: str) -> Schema:
-        """The columns of `events` or `metrics` and their types."""
-        return EVENTS if table == "events" else metrics_schema(self.measured)
+        """The columns of `events`, `metrics` or `rounds` and their types."""
+        known = {"events": EVENTS, "rounds": LOOP_ROUNDS}
+        return known[table] if table in known else metrics_schema(self.measured)
 
     @cached_property
     def event_columns(self) -> Columns:
@@ -247,6 +252,12 @@ class Run:
     def metric_columns(self) -> Columns:
         """The evaluations, numpy arrays by name."""
         return read_table(self.folder / "metrics.csv", self.schema("metrics"))
+
+    @cached_property
+    def round_columns(self) -> Columns:
+        """The rounds of a user's own loop, numpy arrays by name; without a row where the run is of a Task."""
+        path = self.folder / ROUNDS_FILE
+        return read_table(path, LOOP_ROUNDS) if path.exists() else empty(LOOP_ROUNDS)
 
     @property
     def metric_rows(self) -> list[Row]:
@@ -263,6 +274,11 @@ class Run:
     def metrics(self) -> Any:
         """The evaluations: a pandas frame where pandas is installed, else numpy arrays by name."""
         return frame(self.metric_columns)
+
+    @property
+    def rounds(self) -> Any:
+        """The rounds of a user's own loop: a pandas frame where pandas is installed, else numpy arrays by name."""
+        return frame(self.round_columns)
 
     def __repr__(self) -> str:
         state = f"stopped: {self.stopped}" if self.stopped else "finished" if self.finished else "not finished"

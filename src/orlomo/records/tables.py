@@ -32,6 +32,21 @@ Row: TypeAlias = dict[str, Any]
 EVENTS: Schema = {**COLUMNS, "kind": "s", "loss": "d"}
 """The columns of events.csv: those of a trace, and the loss of a report."""
 
+LOOP_ROUNDS: Schema = {
+    "event": "q",  # the position of its report in events.csv
+    "worker": "q",
+    "round": "q",
+    "epoch": "q",  # of its samples; as `first` and `stop` missing where they are not shared out by the server
+    "first": "q",
+    "stop": "q",
+    "steps": "q",  # that the optimizer made
+    "batches": "q",
+    "samples": "q",
+    "clock": "q",  # optimizer steps folded in before the round began
+    "checksum": "s",  # of the report
+}
+"""The columns of rounds.csv, of users' own loops: one row per report that was folded in, and the samples it used."""
+
 METRICS: Schema = {
     "iteration": "q",
     "reports": "q",

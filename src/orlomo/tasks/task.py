@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 from torch.utils.data import IterableDataset
 
 from orlomo.errors import ConfigError, require, require_takes, unknown_name
@@ -65,6 +66,9 @@ class Task:
             samples one by one, else `batch_size`, since a loss may compare the samples of a batch.
         buffers: what becomes of running statistics, counters and queues: `recalibrate`, `average`, `keep` or `reset`,
             or a table from patterns of buffers' names to these (see docs/how-to/buffers.md).
+        optimizer: makes the optimizer of the local steps from a list of the model's trainable parameters, as in
+            `lambda params: torch.optim.AdamW(params, lr=1e-3)`; None: the method's own steps. It has the learning rate
+            and the weight decay; workers keep its state (see docs/how-to/own-optimizer.md).
         compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
         name: for tables and run folders.
         facts: known constants (the smoothness L, the noise sigma, the minimum), for theory.
@@ -93,6 +97,7 @@ class Task:
     autocast: str | torch.dtype | None = None
     evaluation_batch_size: int | None = None
     buffers: Policies = RECALIBRATE
+    optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None
     compile: bool = False
     name: str = "custom"
     facts: dict[str, float] = field(default_factory=dict)
@@ -153,9 +158,19 @@ class Task:
             if given is not None:
                 require_takes(given, takes, f"{name} must be {wanted}")
         check_sampler(self)
+        if self.optimizer is not None:
+            self._check_optimizer()
         streams = isinstance(self.train_data, Stream) and self.sampling != "epochs"
         require(not streams, f"a Stream is read in order: leave sampling={self.sampling!r} out")
         measured(self)  # a wrong metric is an error here, not at the first evaluation
+
+    def _check_optimizer(self) -> None:
+        wanted = "a function that makes the optimizer, as in lambda params: torch.optim.AdamW(params, lr=1e-3)"
+        require(callable(self.optimizer), f"optimizer must be {wanted}, not {self.optimizer!r:.60}")
+        assert self.optimizer is not None
+        require_takes(self.optimizer, 1, f"optimizer must be {wanted}")
+        for name, effect in (("groups", bool(self.groups)), ("decay_biases", not self.decay_biases)):
+            require(not effect, f"{name} has no effect with an optimizer of your own: give it parameter groups instead")
 
     @property
     def test_sets(self) -> dict[str, Data]:

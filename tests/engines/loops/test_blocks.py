@@ -32,7 +32,10 @@ class Watched:
     def lease(self, worker: int, ahead: int) -> None:
         before = self.leases.get(worker, ())
         found = self.blocks.lease(worker, ahead)
-        assert found[: len(before)] == before  # what a worker has begun to load stays where it is
+        # What a worker has begun to load stays where it is, or is taken from the end.
+        kept = found[: len(before)]
+        assert kept == before[: len(kept)]
+        assert kept == before or len(kept) == 1
         assert len(found) <= max(len(before), 1 + ahead)
         self.leases[worker] = found
 
@@ -140,6 +143,28 @@ def test_nothing_is_leased_ahead_when_few_blocks_are_left() -> None:
     assert len(blocks.lease(0, ahead=2)) == 3
     assert len(blocks.lease(1, ahead=2)) == 1  # 5 are left, less than the 6 that both could hold
     assert blocks.available == 4
+
+
+def test_leases_ahead_are_given_to_workers_without_any_at_the_end() -> None:
+    blocks = Blocks(size=12, block=1, samples=12, workers=2)
+    slow = blocks.lease(0, ahead=3)
+    assert len(slow) == 4
+    while lease := blocks.lease(1):  # the fast one uses all others
+        blocks.fold(1, lease[0])
+    blocks.fold(0, slow[0])
+    assert blocks.lease(0, ahead=3) == slow[1:2]
+    assert blocks.lease(1, ahead=3) == slow[2:3]
+    assert blocks.available == 1
+
+
+def test_the_only_worker_keeps_its_leases() -> None:
+    blocks = Blocks(size=4, block=1, samples=4)
+    held = blocks.lease(0, ahead=3)
+    assert len(held) == 4
+    for number in range(4):
+        assert blocks.lease(0, ahead=3) == held[number:]
+        blocks.fold(0, held[number])
+    assert blocks.complete
 
 
 def test_the_epoch_is_that_of_the_newest_block() -> None:

@@ -5,7 +5,7 @@ All samples of a run are one line of positions, epoch after epoch. Each position
     not handed out -> leased to one worker -> acknowledged, when a report that used it was folded in
                           |        ^
                           v        |
-                      returned, by a worker that died, left, or used only a part
+                      returned, by a worker that died, left, used only a part, or holds many at the end
 
 Nothing is acknowledged but by a folded report, so a position is never lost; and only the worker that holds its lease
 can acknowledge it, so it never counts twice.
@@ -14,7 +14,7 @@ can acknowledge it, so it never counts twice.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orlomo.errors import require
@@ -49,14 +49,19 @@ class Blocks:
     def lease(self, worker: int, ahead: int = 0) -> tuple[Lease, ...]:
         """All leases of this worker, topped up to one for its next round and `ahead` more, in the order of their use.
 
-        Fewer, or none, where no more are left; a block that another worker holds may still come back.
+        Fewer, or none, where no more are left; a block that another worker holds may still come back. Between two
+        rounds of the worker; towards the end of the run it may lose what it holds ahead.
         """
         held = self._held.setdefault(worker, [])
         workers = max(self._workers, len(self._held))
+        # At the end of the run a slow worker must not hold blocks for many rounds while others have nothing to do: when
+        # there is not one for each worker any more, what it holds ahead goes back to all.
+        if workers > 1 and self.available < workers:
+            self._return(held[1:])
+            del held[1:]
         while len(held) < 1 + ahead:
-            # Towards the end of the run nothing is leased ahead: else a slow worker would hold blocks for many rounds
-            # while others have nothing to do. Until then there is enough for all workers to lease ahead as well.
-            if held and self.available < workers * (1 + ahead):
+            # Before that, nothing more is leased ahead unless there is enough for all workers to do so.
+            if held and workers > 1 and self.available < workers * (1 + ahead):
                 break
             lease = self._take()
             if lease is None:
@@ -78,12 +83,11 @@ class Blocks:
         require(fits, f"worker {worker} reports on {_text(used)} and holds {_text(lease)}: not the beginning of it")
         del held[0]
         if used.stop < lease.stop:
-            bisect.insort(self._returned, lease._replace(first=used.stop))
+            self._return([lease._replace(first=used.stop)])
 
     def give_back(self, worker: int) -> None:
         """Return all leases of a worker that died, left, or whose report was refused."""
-        for lease in self._held.pop(worker, []):
-            bisect.insort(self._returned, lease)
+        self._return(self._held.pop(worker, []))
 
     def held(self, worker: int) -> tuple[Lease, ...]:
         """The leases of this worker, in the order of their use."""
@@ -136,6 +140,10 @@ class Blocks:
         blocks._next = values["next"]
         blocks._returned = sorted(Lease(*lease) for lease in values["returned"])
         return blocks
+
+    def _return(self, leases: Iterable[Lease]) -> None:
+        for lease in leases:
+            bisect.insort(self._returned, lease)
 
     def _take(self) -> Lease | None:
         """The block to hand out next: returned ones first, then new ones."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -65,9 +66,12 @@ def serve(packed_task: PackedTask, settings: WorkerSettings, slot: Slot, pipe: C
         send(pipe, failed(error))
 
 
-def make_runner(packed_task: PackedTask, device: str, shape: Shape) -> RoundRunner:
-    """A model to compute on, which must be of the server's size."""
-    runner = RoundRunner(packed_task.load(), packed_task.config.method, packed_task.config.seed, device)
+def make_runner(packed_task: PackedTask, device: str, shape: Shape, trains: bool = True) -> RoundRunner:
+    """A model to compute on, which must be of the server's size; `trains` is false where it only evaluates."""
+    task = packed_task.load()
+    if not trains:
+        task = dataclasses.replace(task, optimizer=None)  # torch takes a second to make a process's first optimizer
+    runner = RoundRunner(task, packed_task.config.method, packed_task.config.seed, device)
     found = runner.flat.params
     if found.numel() != shape.parameters or found.dtype != shape.dtype:
         here, there = f"{found.numel()} parameters ({found.dtype})", f"{shape.parameters} ({shape.dtype})"

@@ -24,6 +24,7 @@ import torch.multiprocessing
 from torch import Tensor
 
 from orlomo.engines.memory import keep_freed_memory
+from orlomo.engines.optimizer import put, taken
 from orlomo.engines.round import Computed, RoundRunner
 from orlomo.engines.slots import Shape, Slot
 from orlomo.errors import ConfigError, OrlomoError
@@ -178,6 +179,8 @@ class ProcessPool(Pool):
                 slot.kept[name].copy_(vector)
             if request.state.buffers is not None:
                 slot.buffers.copy_(request.state.buffers)
+            if slot.shape.optimizer:
+                put(request.state.optimizer, slot.optimizer)
             light = RoundRequest(request.assignment.without_vectors(), WorkerState({}, request.state.numbers))
         else:
             assert isinstance(request.params, Tensor)
@@ -221,7 +224,9 @@ class ProcessPool(Pool):
         slot = self._slots[self._slot_of[ticket]]
         buffers = slot.buffers.clone() if slot.shape.buffers else None  # kept longer than the slot
         kept = {name: vector.clone() for name, vector in slot.kept.items()}  # as are these
-        state = WorkerState(kept, light.state.numbers, buffers if slot.shape.keeps_buffers else None)
+        optimizer = taken(slot.optimizer)
+        optimizer = None if optimizer is None else optimizer.clone()
+        state = WorkerState(kept, light.state.numbers, buffers if slot.shape.keeps_buffers else None, optimizer)
         return Computed(light.report.with_vectors(slot.report, buffers), state)
 
     def release(self, ticket: int) -> None:
@@ -312,10 +317,13 @@ def _compute(runner: RoundRunner, slot: Slot, request: Request) -> Result:
     if isinstance(request, EvaluationRequest):
         return runner.evaluate(slot.assignment["params"], slot.buffers if request.buffers else None)
     assignment = request.assignment.with_vectors(slot.assignment)
-    kept = WorkerState(dict(slot.kept), request.state.numbers, slot.buffers if slot.shape.keeps_buffers else None)
+    buffers = slot.buffers if slot.shape.keeps_buffers else None
+    kept = WorkerState(dict(slot.kept), request.state.numbers, buffers, taken(slot.optimizer))
     report, state = runner.run(assignment, kept, slot.report)
     if report.buffers is not None:
         slot.buffers.copy_(report.buffers)
+    if slot.shape.optimizer:
+        put(state.optimizer, slot.optimizer)
     return Computed(report.without_vectors(), WorkerState({}, state.numbers))
 
 

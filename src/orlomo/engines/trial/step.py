@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from orlomo.config import RunConfig
+from orlomo.engines.optimizer import OptimizerSteps
 from orlomo.engines.round import RoundRunner
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.numbers import bad_data
@@ -31,6 +32,7 @@ from orlomo.tasks.data import Batch
 from orlomo.tasks.evaluation import measure_all
 from orlomo.tasks.task import Task
 
+OF_OPTIMIZER = "the optimizer"
 FRESH = "model must make a new module at each call"
 
 
@@ -49,20 +51,21 @@ def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None
         other = checked(task.model())
         runner = RoundRunner(eager, config.method, config.seed, device)
         module = runner.flat.module
+        optimizer = runner.rule.optimizer if isinstance(runner.rule, OptimizerSteps) else None
         shared = _check_fresh(module, other)
         del other
-        before, buffers = look(places(task, module)), Watch(runner.flat, task.buffers)
+        before, buffers = look(places(task, module, optimizer)), Watch(runner.flat, task.buffers)
         assignment = _first_assignment(config, task, runner)
         with _without_scaler():
             loss = runner.run(assignment).report.loss
             _check_finite(config, task, assignment, runner, loss)
             if warning := buffers.warning():
                 warn(warning)
-            after = look(places(task, module))
+            after = look(places(task, module, optimizer))
             if suspects := changed(before, after):
                 # A cache is the same after the same step again; what is not is state.
                 runner.run(assignment)
-                again = look(places(task, module))
+                again = look(places(task, module, optimizer))
                 if found := [name for name in changed(after, again) if name in suspects]:
                     draws = [name for name in found if isinstance(after[name].place.value, GENERATORS)]
                     _say_draws(draws, warn)
@@ -71,7 +74,7 @@ def try_task(config: RunConfig, task: Task, warn: Callable[[str], None]) -> None
                 require(buffer.equal(held), f"{FRESH}; two calls share the buffer {name}, which changes: {_copies()}")
             module.eval()
             _try_metrics(task, runner, config.seed)
-        restore(before, changed(before, look(places(task, module))))
+        restore(before, changed(before, look(places(task, module, optimizer))))
 
 
 def _try_metrics(task: Task, runner: RoundRunner, seed: int) -> None:
@@ -197,7 +200,10 @@ def _say_state(names: list[str], warn: Callable[[str], None]) -> None:
         return
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     verb = "changes" if len(names) == 1 else "change"
+    instead = 'use a buffer with Task(buffers={"NAME": "keep"}), or a callback'
+    if all(OF_OPTIMIZER in name for name in names):
+        instead = "keep it in the optimizer's `state`"
     warn(
         f"{', '.join(names[:3])}{more} {verb} in a training step: workers are separate copies, so it is not the same "
-        'for all and not saved; use a buffer with Task(buffers={"NAME": "keep"}), or a callback'
+        f"for all and not saved; {instead}"
     )

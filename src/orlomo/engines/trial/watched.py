@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from orlomo.tasks.task import Task
 
@@ -32,7 +33,7 @@ class Place(NamedTuple):
     put: Callable[[Any], None]
 
 
-def places(task: Task, module: nn.Module) -> Iterator[Place]:
+def places(task: Task, module: nn.Module, optimizer: Optimizer | None = None) -> Iterator[Place]:
     """Where the code of a training step could keep something that is neither a parameter nor a buffer."""
     seen: set[int] = set()
     for path, layer in module.named_modules():
@@ -42,11 +43,24 @@ def places(task: Task, module: nn.Module) -> Iterator[Place]:
             yield from _of_function(type(layer).forward, "the model", seen)
         for hook in (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()):
             yield from _of_function(hook, "a hook of the model", seen)
+    if optimizer is not None:
+        yield from _of_optimizer(optimizer, seen)
     for name, given in (("loss", task.loss), ("augment", task.augment)):
         yield from _of_function(given, name, seen)
     for place in _of_object(task.train_data, "train_data."):
         if isinstance(place.value, GENERATORS):  # what else it keeps is usually a cache
             yield place
+
+
+def _of_optimizer(optimizer: Optimizer, seen: set[int]) -> Iterator[Place]:
+    """What it keeps besides its `state` and `param_groups`."""
+    if not type(optimizer).__module__.startswith("torch."):
+        usual = vars(torch.optim.SGD([torch.zeros(1)]))
+        for place in _of_object(optimizer, "", depth=1):
+            if place.name.partition(" ")[0] not in usual:
+                yield place._replace(name=f"the optimizer's attribute {place.name}")
+    for hook in (*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values()):
+        yield from _of_function(hook, "a hook of the optimizer", seen)
 
 
 def _of_object(owner: object, label: str, depth: int = 2) -> Iterator[Place]:
