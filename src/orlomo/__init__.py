@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from orlomo.engines.ray.connection import RayOptions
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
     from orlomo.flat import Group
+    from orlomo.launching import launch
+    from orlomo.loop.worker import RunFinished, Worker, worker
     from orlomo.methods.ledger import Fold
     from orlomo.methods.messages import Assignment, Report, WorkerState
     from orlomo.methods.method import Method
@@ -48,6 +50,8 @@ _MODULES = {
     "engines.ray.connection": ("RayOptions",),
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
     "flat": ("Group",),
+    "launching": ("launch",),
+    "loop.worker": ("RunFinished", "Worker", "worker"),
     "methods.ledger": ("Fold",),
     "methods.messages": ("Assignment", "Report", "WorkerState"),
     "methods.method": ("Method",),
@@ -102,16 +106,19 @@ __all__ = [
     "Report",
     "ReportRefused",
     "Run",
+    "RunFinished",
     "RunHandle",
     "Server",
     "ServerState",
     "Speed",
     "Stream",
     "Task",
+    "Worker",
     "WorkerRule",
     "WorkerState",
     "accuracy",
     "cluster",
+    "launch",
     "load",
     "method",
     "replay",
@@ -119,6 +126,7 @@ __all__ = [
     "task",
     "trace",
     "train",
+    "worker",
 ]
 
 

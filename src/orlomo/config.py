@@ -27,6 +27,10 @@ COMPILE = ("auto", "on", "off")
 FORMAT = 2
 """Version of the run folder's format."""
 
+LOOPS_OWN = ("device", "batch_size", "samples", "held_out", "compile")
+METHODS_OWN = ("learning_rate", "weight_decay", "clip_norm", "schedule", "warmup_epochs")
+"""Settings of a run, and of its method, that a loop of the user's own has itself, or that its optimizer has."""
+
 RECORD_KEYS = ("format", "code")
 """Keys of a run's config.toml that are not settings."""
 
@@ -85,6 +89,14 @@ class RunConfig:
     compile: str = setting("auto", "torch.compile: auto (where it pays for itself), on, off")
     evaluate_every: float = setting(1.0, "epochs between evaluations")
     checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
+    directory: str | None = setting(None, "of a loop of the user's own: the folder in which it runs", flag=False)
+    arguments: tuple[str, ...] | None = setting(None, "of a script with a loop of the user's own", flag=False)
+    steps: int | None = setting(
+        None, "with a loop of the user's own, optimizer steps of all workers together after which it ends", flag=False
+    )
+    group: int | None = setting(
+        None, "with a loop of the user's own, processes that are one worker together, with DDP or FSDP", flag=False
+    )
 
     def __post_init__(self) -> None:
         settle(self, _names())
@@ -103,8 +115,11 @@ class RunConfig:
         often = 1e-6 <= self.evaluate_every < math.inf
         require(often, f"evaluate_every must be at least a millionth of an epoch, not {self.evaluate_every}")
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
+        require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}")
+        require(self.group is None or self.group >= 1, f"group must be at least 1, not {self.group}")
         self._check_engine()
-        self.method.check_schedule(self.epochs)
+        if not self.is_loop:
+            self.method.check_schedule(self.epochs)
         limit = self.method.max_workers
         if limit is not None and self.workers > limit:
             raise ConfigError(f"{self.method.name} runs on {limit} worker: set workers to {limit}, not {self.workers}")
@@ -126,6 +141,11 @@ class RunConfig:
             require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
         if (self.resources or {}).get("GPU") and self.device == "cpu":
             object.__setattr__(self, "device", "cuda")  # a worker that reserves a GPU computes on it
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it trains a loop of the user's own."""
+        return self.directory is not None
 
     @property
     def where(self) -> str:
@@ -156,10 +176,13 @@ def to_table(config: RunConfig) -> Table:
     from orlomo.methods import tables as methods
 
     # Settings that the engine does not take are at their defaults: `__post_init__` refuses others.
-    left_out = {"method", *refused_settings(config.engine)}
+    left_out = {"method", *refused_settings(config.engine), *(LOOPS_OWN if config.is_loop else ())}
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.name not in left_out}
     table = {name: plain(value) for name, value in values.items() if value is not None}
-    return {**table, "method": methods.to_table(config.method)}
+    method = methods.to_table(config.method)
+    if config.is_loop:  # the optimizer has these
+        method = {name: value for name, value in method.items() if name not in METHODS_OWN}
+    return {**table, "method": method}
 
 
 def from_table(table: Table, where: str = "config", *, method: Method | None = None, code: bool = True) -> RunConfig:
@@ -201,7 +224,8 @@ def code_digests(config: RunConfig) -> dict[str, str]:
     """The sha256 of the user's files that decide the result: of `task`, `method`, `schedule`, where each is in one."""
     from orlomo.methods import tables as methods
 
-    found = {"task": source_digest(config.task) if is_import_path(config.task) else ""}
+    own = is_import_path(config.task) or config.is_loop
+    found = {"task": source_digest(config.task if is_import_path(config.task) else f"{config.task}:") if own else ""}
     name = str(methods.to_table(config.method)["name"])
     found["method"] = class_digest(type(config.method)) if name == CUSTOM or is_import_path(name) else ""
     schedule = getattr(config.method, "schedule", "")

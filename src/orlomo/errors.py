@@ -90,7 +90,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while (above := frame.f_back) is not None and frame.f_globals.get("__name__", "").startswith(("orlomo.", "torch.")):
         frame, level = above, level + 1
-    warnings.warn(message, OrlomoWarning, stacklevel=level - 1)
+    warnings.warn(message, OrlomoWarning, stacklevel=level)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

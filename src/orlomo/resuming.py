@@ -15,12 +15,14 @@ from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
-from orlomo.engines.session import planned_samples
 from orlomo.engines.simulated import replay as replaying
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.surroundings import only_run
+from orlomo.engines.work import planned_samples
 from orlomo.errors import ConfigError, require
 from orlomo.files import lock, writing_to
+from orlomo.launching import resume_loop
+from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
 from orlomo.records.changes import Change, changed, stages, write_changes
@@ -37,7 +39,7 @@ from orlomo.values import convert, whole
 def resume(
     folder: Path | str,
     *,
-    task: Task | None = None,
+    task: Task | Function | None = None,
     method: Method | None = None,
     epochs: float | None = None,
     learning_rate: float | None = None,
@@ -51,7 +53,8 @@ def resume(
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
     Args:
-        task, method: where the run has one that only Python has; the method is the one with which the run began.
+        task, method: where the run has one that only Python has; the method is the one with which the run began. Of a
+            run that `orlomo.launch` began, the function.
         epochs: train until so many, all in all. A run that is finished, or was stopped, is then continued.
         learning_rate: in place of the one before, from here on; the schedule's factors still apply. Both are recorded
             as `run.changes`, and every later resume or replay follows them.
@@ -79,12 +82,19 @@ def resume(
         return run
     real = run.config.clock == "real"
     require(workers is None or real, "a run on virtual time continues with the workers it has: leave workers out")
-    engine_class(run.config.engine).check(run.config)
+    engine_class(run.config.engine, run.config.is_loop).check(run.config)
     if real:
         # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
         lock(run.folder).close()
         _say_what_is_lost(run, warn)
     began = run.runnable_config(method)
+    if run.config.is_loop:
+        require(epochs is None and learning_rate is None, "a run of a loop continues as its program says: it has both")
+        if isinstance(task, Task):
+            raise ConfigError(f"{run.folder} was made by a loop of your own, not by a Task: give its function")
+        if run.changed_code(began):
+            warn(f"the script of {run.folder} has changed since it began: it continues with the script as it is now")
+        return resume_loop(run, began, task, jobs, ray, tensorboard, listening, workers)
     for what in run.changed_code(began):
         warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
@@ -214,7 +224,9 @@ def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
             warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(names))} {text}")
 
 
-def _task_of(run: Run, given: Task | None, warn: Warn, call: str = "resume") -> Task:
+def _task_of(run: Run, given: Task | Function | None, warn: Warn, call: str = "resume") -> Task:
+    require(given is None or isinstance(given, Task), f"task must be an orlomo.Task, not {given!r}")
+    assert given is None or isinstance(given, Task)
     if given is None and run.config.task == "custom":
         raise ConfigError(
             f"{run.folder} trains a Task that only Python has: "

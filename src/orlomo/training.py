@@ -17,12 +17,12 @@ from orlomo.engines.callbacks import Callback, Callbacks, RunHandle
 from orlomo.engines.engine import Engine, Setup, job_count
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
-from orlomo.engines.session import planned_reports
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.numbers import say_numbers
 from orlomo.engines.trial.step import try_task
 from orlomo.engines.trial.surroundings import check_surroundings, jobs_for, only_run
+from orlomo.engines.work import TaskWork, Work, planned_reports
 from orlomo.errors import Interrupted, RunFolderError, require
 from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
@@ -40,7 +40,7 @@ from orlomo.values import convert, documented, path_of
 Warn = Callable[[str], None]
 
 
-@documented(RunConfig, skip=("task", "method"))
+@documented(RunConfig, skip=("task", "method", "directory", "arguments", "steps", "group"))
 def train(
     task: Task | str,
     method: Method | str = "orlomo",
@@ -152,7 +152,7 @@ def start(
         folder = chosen or free_folder(config, made.name).absolute()
         create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
         try:
-            return _execute(Run(folder), config, made, jobs, ray, tensorboard, listening)
+            return run_engine(Run(folder), config, TaskWork(made), jobs, ray, tensorboard, listening)
         except BaseException:
             forget_if_empty(folder)
             raise
@@ -172,26 +172,27 @@ def execute(
     with only_run():
         check_surroundings(config, task)
         jobs = jobs_for(config, task, jobs, callbacks.warning)
-        return _execute(run, config, task, jobs, ray, tensorboard, callbacks, workers)
+        return run_engine(run, config, TaskWork(task), jobs, ray, tensorboard, callbacks, workers)
 
 
-def _execute(
+def run_engine(
     run: Run,
     config: RunConfig,
-    task: Task,
+    work: Work,
     jobs: int,
     ray: RayOptions | None,
     tensorboard: bool,
     callbacks: Callbacks,
     workers: int | None = None,
 ) -> Run:
-    saved, kind = run.resumable, engine_class(config.engine)
+    """Run it, from its checkpoint if it has one, to its end, on its engine."""
+    saved, kind = run.resumable, engine_class(config.engine, work.is_loop)
     with on_threads(1), Signals() as signals:  # the server's arithmetic: same bits on any number of cores
         warn = callbacks.warning if kind.waits_for_disk else None
         recorder = RunRecorder(run.folder, config.checkpoint_seconds, saved, warn)
         engine: Engine | None = None
         try:
-            setup = Setup(config, task, recorder, run.folder, callbacks, saved, workers, jobs, ray, run.changes)
+            setup = Setup(config, work, recorder, run.folder, callbacks, saved, workers, jobs, ray, run.changes)
             config = setup.config
             engine = kind(setup)
             kept = None if saved is None else Run(run.folder)

@@ -14,7 +14,7 @@ from torch import nn
 
 import orlomo
 from orlomo.engines.registry import ENGINES
-from orlomo.engines.session import planned_reports
+from orlomo.engines.work import planned_reports
 from small import NAMES, classification, settings
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import orlomo
 from orlomo.clusters.schedule import REPORT
 from orlomo.config import RunConfig
-from orlomo.engines.session import planned_samples
 from orlomo.engines.simulated.engine import plan
+from orlomo.engines.work import planned_samples
 from orlomo.tasks.task import classification_loss
 from user import INPUTS, LABELS, task, train
 

@@ -160,6 +160,7 @@ def test_compiled_and_parallel_models_have_plain_names() -> None:
     plain = Attached(model, sgd(model), PLAIN).facts
     assert Attached(torch.compile(model), sgd(model), PLAIN).facts == plain
     assert Attached(nn.DataParallel(model), sgd(model), PLAIN).facts == plain
+    assert Attached(torch.compile(nn.DataParallel(model)), sgd(model), PLAIN).facts == plain
     model[0] = torch.compile(model[0])  # type: ignore[assignment]
     assert Attached(model, sgd(model), PLAIN).facts == plain
 
@@ -246,6 +247,8 @@ def test_state_is_kept_or_reset() -> None:
         assert optimizer.state[model.weight]["step"] == expected
     with pytest.raises(ConfigError, match="state must be 'keep' or 'reset', not 'average'"):
         Attached(model, optimizer, PLAIN, state="average")
+    with pytest.raises(ConfigError, match="'reset' is for methods without local momentum: orlomo sets"):
+        Attached(model, sgd(model, momentum=0.9), orlomo.OrLoMo(), state="reset")
 
 
 def test_parameters_that_move_without_a_step_are_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -219,6 +220,21 @@ def test_accelerate() -> None:
     optimizer.step()
     assert type(counted.optimizer) is AdamW
     assert counted.steps == 1
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_accelerates_scaler(fused: bool) -> None:
+    wrapper = pytest.importorskip("accelerate.optimizer", reason="accelerate is not installed")
+    importlib.import_module("accelerate").Accelerator(cpu=True)  # it wants its state
+    weight = torch.ones(3, requires_grad=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    optimizer = wrapper.AcceleratedOptimizer(AdamW([weight], fused=fused), device_placement=False, scaler=scaler)
+    counted = CountedSteps(optimizer, lambda: None)
+    for factor in (1.0, float("inf"), 1.0):
+        scaler.scale((weight * factor).sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert counted.steps == 2
 
 
 def test_lightning() -> None:

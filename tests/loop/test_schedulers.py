@@ -73,13 +73,23 @@ def test_epochs_are_followed_where_they_are_the_unit() -> None:
     assert rates(optimizer) == [0.125, 0.0625]
 
 
-def test_a_scheduler_in_the_middle_goes_on_from_there() -> None:
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: lr.ChainedScheduler([s])])
+def test_a_scheduler_from_a_checkpoint_is_where_the_run_was(
+    wrap: Callable[[lr.LRScheduler], lr.LRScheduler],
+) -> None:
     optimizer = made()
-    scheduler = lr.StepLR(optimizer, 10, 0.5)
+    scheduler = wrap(lr.StepLR(optimizer, 10, 0.5))
     for _ in range(9):
         optimizer.step()
         scheduler.step()
-    Schedulers(scheduler, [optimizer]).drive(1, 0)
+    schedulers = Schedulers(scheduler, [optimizer])
+    schedulers.drive(9, 0)
+    assert rates(optimizer) == [1.0, 0.5]
+    schedulers.drive(10, 0)
+    assert rates(optimizer) == [0.5, 0.25]
+    schedulers.close()
+    with pytest.warns(OrlomoWarning, match="is at step 10 and the run at 3"):
+        Schedulers(scheduler, [optimizer]).drive(3, 0)
     assert rates(optimizer) == [0.5, 0.25]
 
 
@@ -175,6 +185,7 @@ def test_a_scheduler_that_is_not_handed_over_is_said_once() -> None:
 
     with pytest.warns(OrlomoWarning) as said:
         rounds(3)
+    assert {one.filename for one in said} == {__file__}
     assert ["not handed over" in str(one.message) for one in said] == [True, False]
     assert "changed within a round, from 0.1 to 0.025" in str(said[1].message)
 

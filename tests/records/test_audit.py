@@ -26,6 +26,7 @@ from orlomo.records.audit import Range, _pieces, audit
 from orlomo.records.recorder import RunRecorder, create_folder
 from orlomo.records.run import Run
 from orlomo.records.tables import LOOP_ROUNDS, MetricColumn
+from orlomo.report.export import export
 
 CONFIG = RunConfig(task="quadratic", method=method("asgd"), cluster=cluster("homogeneous"))
 MEASURED = [MetricColumn("train_loss", "training loss", "loss", "loss", better="lower")]
@@ -264,6 +265,13 @@ def test_a_long_table_is_shortened(tmp_path: Path, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) < 60
     assert any("..." in line for line in lines)
+
+
+def test_rounds_are_exported(tmp_path: Path) -> None:
+    folder = written(tmp_path / "run", WHOLE)
+    paths = export(Run(folder), "csv", tmp_path / "csv")
+    assert [path.name for path in paths] == ["events.csv", "metrics.csv", "rounds.csv"]
+    assert paths[2].read_bytes() == (folder / "rounds.csv").read_bytes()
 
 
 def test_a_range_in_words() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orlomo.commands.flags import Commands, Parser
+    from orlomo.commands.flags import Parser
 
 
 NOTHING = "orlomo: stopped; there was nothing to save"
@@ -82,7 +82,7 @@ def _end_quietly(code: int) -> None:
 def parser() -> Parser:
     """All commands and their flags."""
     import orlomo
-    from orlomo.commands import data, new, reproduce, show, train, workers
+    from orlomo.commands import data, new, reproduce, run, show, train, workers
     from orlomo.commands.flags import Parser
 
     top = Parser(
@@ -93,7 +93,6 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"orlomo {orlomo.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     # The order of `orlomo --help`.
-    groups: list[Callable[[Commands], None]] = [train.add, workers.add, show.add, data.add, reproduce.add, new.add]
-    for add in groups:
-        add(commands)
+    for group in (train, run, workers, show, data, reproduce, new):
+        group.add(commands)
     return top

@@ -81,7 +81,7 @@ def _tables(options: argparse.Namespace) -> tuple[Table, Table]:
     return table | given(options, (name for name, _, has_flag in helps(RunConfig) if has_flag)), method
 
 
-def _typed(name: str, texts: dict[str, str]) -> Table:
+def typed(name: str, texts: dict[str, str]) -> Table:
     """What `--set` gives, as the types of this method's hyperparameters; those that it does not have are left out."""
     from orlomo.methods.registry import method_class
 
@@ -96,7 +96,7 @@ def _typed(name: str, texts: dict[str, str]) -> Table:
     return values
 
 
-def _check_known(texts: dict[str, str], names: list[str]) -> None:
+def check_known(texts: dict[str, str], names: list[str]) -> None:
     """Every name that `--set` gives must be a hyperparameter of one of these methods."""
     from orlomo.methods.registry import method_class, settings_of, unknown_setting
 
@@ -116,14 +116,14 @@ def _train(options: argparse.Namespace) -> int:
     name = str(options.method or method.get("name", "orlomo"))
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)
-    _check_known(texts, [name])
+    check_known(texts, [name])
     # Another method than the file's: settings that it does not have are left out, unless a flag gives them.
     kept = method if name == method.get("name") else settings_for(name, method)
-    made = config.from_table({**table, "method": {**kept, **flags, **_typed(name, texts), "name": name}}, options.task)
+    made = config.from_table({**table, "method": {**kept, **flags, **typed(name, texts), "name": name}}, options.task)
     with TerminalProgress(options.quiet) as progress:
-        more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
+        more = {"jobs": options.jobs, "ray": ray_options(options), "tensorboard": options.tensorboard}
         run = start(made, options.out, callbacks=[progress], warn=warn, **more)
-    return _print_run(run, options.json)
+    return print_run(run, options.json)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -138,7 +138,7 @@ def _compare(options: argparse.Namespace) -> int:
     folder = options.out or Path("runs") / f"compare-{Path(task.partition(':')[0]).stem}"
     try:
         with TerminalProgress(options.quiet, runs=runs_to_do(configs, folder)) as progress:
-            more = {"jobs": options.jobs, "ray": _ray(options), "tensorboard": options.tensorboard}
+            more = {"jobs": options.jobs, "ray": ray_options(options), "tensorboard": options.tensorboard}
             result = compare(configs, folder, callbacks=[progress], warn=warn, **more)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
@@ -164,10 +164,10 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
     flags = given(options, METHOD_FLAGS)
     method = {key: value for key, value in method.items() if key not in FACTS} | flags
     texts = assignments(options.set, flags)
-    _check_known(texts, names)
+    check_known(texts, names)
     configs = {}
     for name in names:
-        settings = {**settings_for(name, method), **_typed(name, texts)}
+        settings = {**settings_for(name, method), **typed(name, texts)}
         own = {**table, "method": {"name": name, **settings}}
         # Not an error: one command line serves methods with different hyperparameters.
         left_out = sorted((method.keys() | texts.keys()) - settings.keys())
@@ -210,13 +210,13 @@ def _resume(options: argparse.Namespace) -> int:
     if found.finished and found.stopped is None and not any(changes.values()):
         print(f"{short(found.folder)} is finished already", file=sys.stderr)
     with TerminalProgress(options.quiet) as progress:
-        more = {"workers": options.workers, "jobs": options.jobs, "ray": _ray(options)}
+        more = {"workers": options.workers, "jobs": options.jobs, "ray": ray_options(options)}
         more["tensorboard"] = options.tensorboard
         run = resume(options.folder, callbacks=[progress], warn=warn, **changes, **more)
-    return _print_run(run, options.json)
+    return print_run(run, options.json)
 
 
-def _ray(options: argparse.Namespace) -> orlomo.RayOptions:
+def ray_options(options: argparse.Namespace) -> orlomo.RayOptions:
     from orlomo.engines.ray.connection import RayOptions
 
     return RayOptions(options.address, options.runtime_env)
@@ -236,7 +236,7 @@ def _replay(options: argparse.Namespace) -> int:
     return 0 if result.agrees else 1
 
 
-def _print_run(run: Run, as_json: bool) -> int:
+def print_run(run: Run, as_json: bool) -> int:
     from orlomo.files import short
     from orlomo.report.summary import summarise
 

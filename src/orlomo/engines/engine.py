@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -17,11 +18,16 @@ from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import Clock, Facts
 from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
+from orlomo.engines.work import TaskWork, Work
 from orlomo.errors import ConfigError, require
 from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
 from orlomo.values import whole
+
+if TYPE_CHECKING:
+    from orlomo.engines.loops.crew import LoopCrew
+    from orlomo.loop.program import Program
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Setup:
     """
 
     began: RunConfig
-    task: Task
+    work: Work
     recorder: Recorder
     folder: Path
     callbacks: Callbacks
@@ -49,6 +55,12 @@ class Setup:
     def config(self) -> RunConfig:
         """The newest config."""
         return stages(self.began, self.changes)[-1].config
+
+    @property
+    def task(self) -> Task:
+        """The task that is trained."""
+        assert isinstance(self.work, TaskWork)
+        return self.work.task
 
 
 class Engine(ABC):
@@ -83,6 +95,11 @@ class Engine(ABC):
         """Refuse what cannot run here, and resolve what was left open; before there is a run folder."""
         check_devices(config.devices or (config.device,))
         return config
+
+    @classmethod
+    def make_crew(cls, config: RunConfig, program: Program, ray: RayOptions | None, stack: ExitStack) -> LoopCrew:
+        """What reaches the workers that run a loop of the user's own, closed with the stack; for engines of loops."""
+        raise NotImplementedError
 
     @abstractmethod
     def run(self, signals: Signals) -> None:

@@ -18,15 +18,17 @@ Clock: TypeAlias = Literal["virtual", "real"]
 class Facts(NamedTuple):
     """What is known of an engine.
 
-    `path`: `module:class` below `orlomo.engines`. `clock`: whether its seconds are virtual (then the same config gives
-    the same bits) or real. `settings`: the fields of `RunConfig` that it takes and that an engine without them refuses.
-    `instead`: by the name of a setting that it refuses, what serves the same end here.
+    `path`: `module:class` below `orlomo.engines`; `loop`: the same for loops of the user's own. `clock`: whether its
+    seconds are virtual (then the same config gives the same bits) or real. `settings`: the fields of `RunConfig` that
+    it takes and that an engine without them refuses. `instead`: by the name of a setting that it refuses, what serves
+    the same end here.
     """
 
     path: str
     clock: Clock
     settings: frozenset[str]
     instead: Mapping[str, str] = MappingProxyType({})
+    loop: str = ""
 
 
 ENGINES = {
@@ -35,15 +37,21 @@ ENGINES = {
         "virtual",
         frozenset({"cluster"}),
         {"devices": "--device", "pace": "--cluster", "threads": "--jobs"},
+        "loops.simulated:SimulatedLoop",
     ),
     "processes": Facts(
-        "processes.engine:Processes", "real", frozenset({"devices", "threads", "pace"}), {"cluster": "--pace"}
+        "processes.engine:Processes",
+        "real",
+        frozenset({"devices", "threads", "pace"}),
+        {"cluster": "--pace"},
+        "loops.live:ProcessLoop",
     ),
     "ray": Facts(
         "ray.engine:RayCluster",
         "real",
         frozenset({"threads", "pace", "resources", "labels"}),
         {"cluster": "--pace", "devices": "--resources GPU=1"},
+        "loops.ray:RayLoop",
     ),
 }
 """Every engine by its name on the command line."""
@@ -60,9 +68,10 @@ def facts_of(name: str) -> Facts:
     return ENGINES[name]
 
 
-def engine_class(name: str) -> type[Engine]:
-    """The engine of this name, loaded."""
-    module, _, attribute = facts_of(name).path.partition(":")
+def engine_class(name: str, loop: bool = False) -> type[Engine]:
+    """The engine of this name, loaded; `loop`: for a loop of the user's own."""
+    facts = facts_of(name)
+    module, _, attribute = (facts.loop if loop else facts.path).partition(":")
     found: type[Engine] = getattr(importlib.import_module(f"orlomo.engines.{module}"), attribute)
     return found
 

@@ -22,16 +22,13 @@ from torch import Tensor
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, Evaluated
-from orlomo.engines.optimizer import OptimizerSteps
-from orlomo.engines.trial.numbers import bad_data
+from orlomo.engines.work import Work
 from orlomo.errors import Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.state import all_finite
 from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.tables import Row
-from orlomo.tasks.buffers import Buffers
-from orlomo.tasks.evaluation import Evaluation, load_trained
-from orlomo.tasks.task import Task
+from orlomo.tasks.evaluation import Evaluation
 
 
 class Recorder(Protocol):
@@ -39,6 +36,7 @@ class Recorder(Protocol):
 
     def event(self, row: Row) -> None: ...
     def metric(self, row: Row) -> None: ...
+    def round(self, row: Row) -> None: ...
     @property
     def due(self) -> bool: ...
     def best(self, state: dict[str, Tensor], metrics: Row) -> None: ...
@@ -69,26 +67,23 @@ class Session:
     def __init__(
         self,
         config: RunConfig,
-        task: Task,
+        work: Work,
         recorder: Recorder,
         *,
         total: int,
         callbacks: Callbacks | None = None,
         evaluates: bool = True,
     ):
-        self.config, self.task, self.recorder, self.total = config, task, recorder, total
+        self.config, self.work, self.recorder, self.total = config, work, recorder, total
         self.callbacks, self._evaluates = callbacks or Callbacks(), evaluates
-        built = task.build(config.seed)
-        initial = built.params.to(config.server_device)
-        self.server = config.method.server(initial, config.workers, task.size, built.layout)
+        initial = work.initial(config)
+        params = initial.params.to(config.server_device)
+        self.server = config.method.server(params, config.workers, work.size, initial.layout)
         self.whole, self.saved_events = True, -1  # whether no event is half done; events when last saved
         self.failed = False  # all events are in, but the user's code failed when the model was made
-        treated = Buffers(built, task.buffers)
-        self._encoding, self._initial_buffers = treated.encoding, treated.read()
+        self._encoding, self._initial_buffers = initial.encoding, initial.buffers
         self.events = self.reports = 0  # recorded so far
-        own = None if task.optimizer is None else OptimizerSteps(built, task, config.method)
-        self._keeps_optimizer = own is not None and own.keeps
-        self._rate = None if own is None else own.learning_rate  # of the optimizer, as reported last
+        self._keeps_optimizer, self._rate = initial.keeps_optimizer, initial.rate  # the rate as reported last
         self._started = time.monotonic()
         self._earlier_seconds = 0.0  # of the earlier processes of this run
         self._evaluated = 0  # intervals of evaluation begun
@@ -118,7 +113,7 @@ class Session:
         old, self.config = self.server, config
         state = old.state_dict()
         state["ledger"] = json.loads(json.dumps(state["ledger"]))
-        self.server = config.method.server(old.params, config.workers, self.task.size, old.state.layout)
+        self.server = config.method.server(old.params, config.workers, self.work.size, old.state.layout)
         self.server.load_state_dict(state)
 
     def restart_clock(self) -> None:
@@ -134,7 +129,7 @@ class Session:
         except ReportRefused as error:
             self.whole = True  # a refused report has changed nothing
             if error.reason == "finite":
-                advice = bad_data(self.task, self.config.seed, done) or "lower the learning rate"
+                advice = self.work.why_not_finite(self.config, done) or "lower the learning rate"
                 raise Diverged(f"the run diverged at iteration {t}: {error}; {advice}") from None
             raise OrlomoError(f"iteration {t}: {error}") from None
 
@@ -164,7 +159,7 @@ class Session:
     @property
     def complete(self) -> bool:
         """Whether all planned samples are in."""
-        return self.server.ledger.samples >= planned_samples(self.config, self.task)
+        return self.server.ledger.samples >= self.work.planned_samples(self.config)
 
     @property
     def stopping(self) -> bool:
@@ -174,7 +169,7 @@ class Session:
     def evaluate_if_due(self, evaluator: Evaluator, seconds: float, at_end: bool) -> None:
         """Begin an evaluation if an interval has passed, or the run is at its end."""
         ledger = self.server.ledger
-        epoch = ledger.samples / self.task.size
+        epoch = ledger.samples / self.work.size
         # Counted in intervals, not in seconds or reports since the last: a long round skips some and stays on the grid.
         # While a barrier is half full the parameters are between two iterations: evaluations wait until it is closed.
         passed = epoch >= self._evaluated * self.config.evaluate_every
@@ -238,9 +233,7 @@ class Session:
 
     def model_state(self, params: Tensor, buffers: Tensor | None) -> dict[str, Tensor]:
         """The state dict of the model at these parameters, with running statistics as in an evaluation."""
-        flat = self.task.build(self.config.seed, self.config.server_device)
-        load_trained(self.task, flat, params, self.config.seed, buffers)
-        return flat.module.state_dict()
+        return self.work.model_state(self.config, params, buffers)
 
     def save_after(self, error: BaseException, save: Callable[[], None]) -> None:
         """Save a run that something has ended, if its state is whole and finite and the disk takes it."""
@@ -333,14 +326,9 @@ def _bytes(buffers: Tensor) -> Tensor:
     return buffers.view(torch.uint8)
 
 
-def planned_samples(config: RunConfig, task: Task) -> int:
-    """Samples after which the run ends: whole rounds of the method's usual length."""
-    return planned_reports(config, task) * config.method.local_steps * task.batch_size
-
-
-def planned_reports(config: RunConfig, task: Task) -> int:
-    """Reports in the run; a synchronous one ends with the barrier that this falls into."""
-    return max(1, math.ceil(config.epochs * task.size / (config.method.local_steps * task.batch_size)))
+def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
 
 
 def checksum(vector: Tensor) -> str:

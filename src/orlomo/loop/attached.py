@@ -62,12 +62,18 @@ class Attached:
         require(state in STATES, f"state must be 'keep' or 'reset', not {state!r}")
         self._method, self._reset, self._on_step = method, state == RESET, on_step
         self._folds = folds_momentum(method)
+        require(
+            not (self._folds and self._reset),
+            f"state='reset' is for methods without local momentum: {method.name} sets the momentum of every round",
+        )
         given = list(optimizers) if isinstance(optimizers, (list, tuple)) else [optimizers]
         named = named_models(models)
+        self.models = [model for _, model in named]
         self._counted: list[CountedSteps] = []
         self._schedulers: Schedulers | None = None
         self._lent = False  # the model has other parameters than the worker's own
         self._start: Tensor | None = None  # where a round began, as rounded to the parameters' dtypes
+        self._scaled: Tensor | None = None  # the momentum that was sent, without the learning rate
         self._settings: list[tuple[float, ...]] = []
         self._said: set[str] = set()
         try:
@@ -166,6 +172,15 @@ class Attached:
             if own_buffers is not None:
                 self._buffers.load(own_buffers)
 
+    @torch.no_grad()
+    def finish(self, params: Tensor, buffers: Tensor | None, clock: int, epoch: int) -> None:
+        """Take over the parameters and buffers of the run's end, and its learning rate."""
+        assert self._schedulers is not None
+        self._trained.load(params)
+        if buffers is not None:
+            self._buffers.load(buffers)
+        self._schedulers.drive(clock, epoch)
+
     def close(self) -> None:
         """Remove the hooks, and give schedulers back."""
         for counted in self._counted:
@@ -185,33 +200,49 @@ class Attached:
 
     def _load_momentum(self, momentum: Tensor | None) -> None:
         """Every buffer at u / gamma, or at zero where the method sends no momentum."""
-        views = {} if momentum is None else self._trained.by_parameter(momentum)
+        if momentum is None:
+            # Not removed: a compiled step is compiled for a state that has buffers.
+            if buffers := [buffer for buffer, _ in self._momentum_buffers() if buffer is not None]:
+                torch._foreach_zero_(buffers)
+            return
+        for optimizer in self.optimizers:
+            for p in self._trained.of(optimizer):
+                if optimizer.state[p].get(MOMENTUM) is None:
+                    optimizer.state[p][MOMENTUM] = torch.empty_like(p)
+        found = self._momentum_buffers()
+        if self._scaled is None:
+            self._scaled = self._trained.empty()
+        self._scaled.copy_(momentum)
+        for part, rate in self._trained.runs(self._scaled, [rate for _, rate in found]):
+            part.div_(rate)
+        torch._foreach_copy_([b for b, _ in found if b is not None], self._trained.views(self._scaled))
+
+    def _read_momentum(self, target: Tensor) -> None:
+        """gamma times the buffers; zero for a parameter that had no gradient yet."""
+        found, views = self._momentum_buffers(), self._trained.views(target)
+        there = [(view, buffer) for view, (buffer, _) in zip(views, found, strict=True) if buffer is not None]
+        if len(there) < len(views):
+            target.zero_()
+        if there:
+            torch._foreach_copy_([view for view, _ in there], [buffer for _, buffer in there])
+        for part, rate in self._trained.runs(target, [rate for _, rate in found]):
+            part.mul_(rate)
+
+    def _momentum_buffers(self) -> list[tuple[Tensor | None, float]]:
+        """SGD's buffer for each parameter, None before its first step, and the learning rate."""
+        found: dict[int, tuple[Tensor | None, float]] = {}
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 rate = float(group["lr"])
                 for p in group["params"]:
-                    buffer = _momentum(optimizer, p)
-                    if id(p) in views:
-                        if buffer is None:
-                            buffer = optimizer.state[p][MOMENTUM] = torch.empty_like(p)
-                        buffer.copy_(views[id(p)] / rate)
-                    elif buffer is not None:
-                        # Not removed: a compiled step is compiled for a state that has a buffer.
-                        buffer.zero_()
-
-    def _read_momentum(self, target: Tensor) -> None:
-        """gamma times the buffers; zero for a parameter that had no gradient yet."""
-        views = self._trained.by_parameter(target)
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                params = [p for p in group["params"] if id(p) in views]
-                rate = float(group["lr"])
-                for p in params:
-                    buffer = _momentum(optimizer, p)
-                    if buffer is None:
-                        views[id(p)].zero_()
-                    else:
-                        views[id(p)].copy_(buffer).mul_(rate)
+                    found[id(p)] = (optimizer.state[p].get(MOMENTUM) if p in optimizer.state else None), rate
+        ordered = [found[id(p)] for p in self._trained.params]
+        require(
+            all(buffer is None or buffer.layout is torch.strided for buffer, _ in ordered),
+            f"a momentum buffer is sparse: leave sparse=True out of the embedding, or use a method other than "
+            f"{self._method.name}, without local momentum",
+        )
+        return ordered
 
     def _current_settings(self) -> list[tuple[float, ...]]:
         return [tuple(float(group[name]) for name in ("lr", "momentum") if name in group) for group in self._groups()]
@@ -262,14 +293,3 @@ class Attached:
         if key not in self._said:
             self._said.add(key)
             warn(message)
-
-
-def _momentum(optimizer: Optimizer, parameter: Tensor) -> Tensor | None:
-    """SGD's buffer for a parameter, None before its first step."""
-    state = optimizer.state.get(parameter)
-    buffer: Tensor | None = None if state is None else state.get(MOMENTUM)
-    require(
-        buffer is None or buffer.layout is torch.strided,
-        "a momentum buffer is sparse: leave sparse=True out of the embedding, or use a method without local momentum",
-    )
-    return buffer

@@ -84,6 +84,12 @@ class LeaseQueue:
             if self._leases:
                 self._begin = self._leases[0].first
 
+    def put_back(self, lease: Lease, first: int) -> None:
+        """Of the lease that was delivered last, everything from this position on is to be delivered again."""
+        if self._leases[:1] != [lease]:
+            self._leases.insert(0, lease)
+        self._begin = first
+
     def __len__(self) -> int:
         return len(self._leases)
 
@@ -205,6 +211,8 @@ class _LeasedSampler(Sampler[list[int]]):
         self._issued.append(piece)
         samples = self._orders.samples(piece)
         rank, ranks = self._part
+        if ranks == 1:
+            return samples
         share: list[int] = np.array_split(np.asarray(samples), ranks)[rank].tolist()
         return share or samples[-1:]
 

@@ -44,7 +44,8 @@ def _is_optimizer(found: object) -> bool:
 
 def _has_hooks(optimizer: object) -> bool:
     """Whether torch calls hooks in its `step`; wrappers often derive from Optimizer without its `__init__`."""
-    return "_optimizer_step_post_hooks" in vars(optimizer) and hasattr(getattr(type(optimizer), "step", None), "hooked")
+    table = "_optimizer_step_post_hooks" in getattr(optimizer, "__dict__", {})
+    return table and hasattr(getattr(type(optimizer), "step", None), "hooked")
 
 
 class CountedSteps:
@@ -71,11 +72,8 @@ class CountedSteps:
         # Compiled, a counter would be a constant of the graph, and what `after` does be traced.
         begin, end = (torch.compiler.disable(hook) for hook in (self._begin, self._end))  # type: ignore[no-untyped-call]
         self._handles: list[RemovableHandle] = []
-        tables: list[object] = []
         for one in chain:
-            # By table: Lightning's wrapper shares that of the optimizer that it wraps.
-            if _has_hooks(one) and not any(one._optimizer_step_post_hooks is table for table in tables):
-                tables.append(one._optimizer_step_post_hooks)
+            if _has_hooks(one):
                 self._handles += [one.register_step_pre_hook(begin), one.register_step_post_hook(end)]
 
     def close(self) -> None:

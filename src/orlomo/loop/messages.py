@@ -8,7 +8,7 @@ on what (`DataFacts`); from then on an `Assignment` with an `Order` begins each 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import torch
@@ -66,6 +66,15 @@ class DataFacts:
     block: int | None = None  # samples per round; None: local_steps * accumulate * batch_size for each process
 
 
+class Welcome(NamedTuple):
+    """What a worker begins with: the vectors of this iteration, and how far the run is by then."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nothing here needs
+    clock: int
+    epoch: int
+    chief: bool
+
+
 class Order(NamedTuple):
     """What comes with an assignment. `leases`: all that this worker holds; the first is for this round."""
 
@@ -80,15 +89,16 @@ class RoundFacts(NamedTuple):
 
     steps: int  # that the optimizer made: those that it skipped are not counted
     batches: int
-    learning_rate: float  # of the first parameter group
     used: Lease | None = None
+    checksum: str = ""  # of what is reported
 
 
 class Finished(NamedTuple):
     """The run is at its end. Its parameters, and the combined buffers, are where those of assignments are."""
 
-    reason: str = ""
-    chief: bool = False
+    clock: int
+    epoch: int
+    chief: bool
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,9 @@ class LoopSettings:
     threads: int = 1
     pace: float = 1.0
     group: int = 1  # processes that are this worker together
+    group_rank: int = 0  # of this process among them
     evaluates: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables to set before the program runs
 
 
 class Port(Protocol):
@@ -122,7 +134,7 @@ class Port(Protocol):
     def buffers(self) -> Tensor:
         """The combined buffers, as bytes: with `Finished`, and where evaluated."""
 
-    def hello(self, model: ModelFacts, params: Tensor, buffers: Tensor | None) -> None:
+    def hello(self, model: ModelFacts, params: Tensor, buffers: Tensor | None) -> Welcome:
         """Say what is trained, and with what it would begin; `assigned["params"]` is what it begins with."""
 
     def begin(self, data: DataFacts) -> Assignment | Finished:
@@ -133,3 +145,13 @@ class Port(Protocol):
 
     def leave(self, report: Report | None) -> None:
         """No more rounds: this worker leaves the run. `report`: of the part of a round that it has done."""
+
+
+class EvaluationPort(Port, Protocol):
+    """The connection of a process that only evaluates."""
+
+    def evaluation(self) -> bool:
+        """Wait for parameters to evaluate, in `assigned["params"]`; whether combined buffers come with them."""
+
+    def measured(self, values: dict[str, float]) -> None:
+        """What was measured, by name."""

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, require, warn
 from orlomo.loop.hooks import unwrapped
 
 STEP, EPOCH = UNITS = ("step", "epoch")
@@ -55,7 +55,7 @@ class Schedulers:
             once = sum(one is scheduler for one in found) == 1
             require(once, f"the scheduler {type(scheduler).__name__} is given twice")
         self.unit = unit
-        self._position = 0  # in steps since it was attached
+        self._started = False
         self._driven = [(scheduler, _hold(scheduler)) for scheduler in found]
 
     def drives(self, optimizer: Optimizer) -> bool:
@@ -64,22 +64,22 @@ class Schedulers:
 
     def drive(self, clock: int, epoch: int) -> None:
         """Bring all of them to this point of the run: optimizer steps of all workers, and its epoch."""
-        steps = (clock if self.unit == STEP else epoch) - self._position
-        if steps <= 0 or not self._driven:
+        target = clock if self.unit == STEP else epoch
+        if not self._started:
+            self._started = True
+            self._warn_of_lead(target)
+        if all(_position(scheduler) >= target for scheduler, _ in self._driven):
             return
-        self._position += steps
         with warnings.catch_warnings():
             # A worker that joins late begins in the middle of the curve, before its first optimizer step.
             warnings.filterwarnings("ignore", message=r"(?s).*optimizer\.step\(\)")
             if all(kind in STATELESS for _, kind in self._driven):
                 for scheduler, _ in self._driven:
-                    skipped = max(0, int(min(steps, _remaining(scheduler))) - 1)
-                    scheduler.last_epoch += skipped
-                    scheduler._step_count += skipped
-            else:
-                for _ in range(steps - 1):
-                    self._step()
-            self._step()
+                    steps = min(target - scheduler.last_epoch, _remaining(scheduler))
+                    scheduler.last_epoch += max(0, int(steps) - 1)
+            # Step by step, each in its turn: those of one optimizer change the same learning rate.
+            while self._step(target):
+                pass
 
     def close(self) -> None:
         """Give them back: their `step()` works again."""
@@ -87,10 +87,24 @@ class Schedulers:
             scheduler.__class__ = kind
         self._driven.clear()
 
-    def _step(self) -> None:
-        for scheduler, kind in self._driven:
-            if _remaining(scheduler) >= 1:
-                kind.step(scheduler)
+    def _step(self, target: int) -> bool:
+        """One step of those that are not there yet; whether there were any."""
+        behind = [
+            (scheduler, kind)
+            for scheduler, kind in self._driven
+            if _position(scheduler) < target and _remaining(scheduler) >= 1
+        ]
+        for scheduler, kind in behind:
+            kind.step(scheduler)
+        return bool(behind)
+
+    def _warn_of_lead(self, target: int) -> None:
+        for scheduler, _ in self._driven:
+            if (position := _position(scheduler)) > target:
+                warn(
+                    f"the scheduler {type(scheduler).__name__} is at {self.unit} {position} and the run at {target}: "
+                    f"the learning rate stays as it is until the run is there"
+                )
 
 
 def has_scheduler(optimizer: Optimizer) -> bool:
@@ -127,6 +141,13 @@ def _hold(scheduler: LRScheduler) -> type[LRScheduler]:
 
 def _nothing(scheduler: LRScheduler, *args: object, **kwargs: object) -> None:
     """In place of `step()`."""
+
+
+def _position(scheduler: LRScheduler) -> int:
+    """How many steps it has gone."""
+    # A ChainedScheduler has no count of its own.
+    counted = scheduler._schedulers[0] if isinstance(scheduler, ChainedScheduler) else scheduler
+    return _position(counted) if isinstance(counted, ChainedScheduler) else counted.last_epoch
 
 
 def _remaining(scheduler: LRScheduler) -> float:

@@ -128,6 +128,19 @@ class Trained:
         """The same by the parameters' ids."""
         return {id(p): view for p, view in zip(self.params, self.views(vector), strict=True)}
 
+    def of(self, optimizer: Optimizer) -> list[Tensor]:
+        """Those that this optimizer trains."""
+        return [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._vector_ids]
+
+    def runs(self, vector: Tensor, values: Sequence[float]) -> Iterator[tuple[Tensor, float]]:
+        """The parts of a vector in which all parameters have the same one of these values, with it."""
+        first = last = 0
+        for (size, value), after in zip(zip(self._sizes, values, strict=True), [*values[1:], None], strict=True):
+            last += size
+            if value != after:
+                yield vector[first:last], value
+                first = last
+
     @torch.no_grad()
     def load(self, vector: Tensor) -> None:
         """Parameters from a vector."""

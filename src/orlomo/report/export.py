@@ -13,8 +13,8 @@ import numpy as np
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.files import write_bytes_atomically
-from orlomo.records.run import Run
-from orlomo.records.tables import METRICS, Columns, Row
+from orlomo.records.run import ROUNDS_FILE, Run
+from orlomo.records.tables import METRICS, Columns, Row, read_table
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -24,7 +24,7 @@ OWN_SCALARS = ("learning_rate", "epoch")
 
 
 def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = print) -> list[Path]:
-    """Write the run's events and metrics in this format into a folder; returns the files, warns of missing tables."""
+    """Write the run's tables in this format into a folder; returns the files, warns of missing events or metrics."""
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
     require(
@@ -33,9 +33,10 @@ def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = prin
     )
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Columns] = {}
-    for name in ("events", "metrics"):
+    rounds = ("rounds",) * (run.folder / ROUNDS_FILE).exists()  # only runs of users' loops have them
+    for name in ("events", "metrics", *rounds):
         try:
-            tables[name] = run.event_columns if name == "events" else run.metric_columns
+            tables[name] = read_table(run.folder / f"{name}.csv", run.schema(name))
             if run.is_cut_off(name):
                 warn(f"{run.folder}/{name}.csv ends in the middle of a line, which is left out")
         except RunFolderError as error:

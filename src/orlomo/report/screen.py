@@ -83,7 +83,8 @@ class RunProgress:
     @property
     def facts(self) -> str:
         """The loss, smoothed, and the newest evaluation."""
-        return f"loss {self._loss:.3g}" + (f"  {self.evaluated}" if self.evaluated else "")
+        loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # a loop of the user's own reports none
+        return "  ".join(part for part in (loss, self.evaluated) if part)
 
 
 class ProgressDisplay:

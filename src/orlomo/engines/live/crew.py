@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from orlomo.engines.live.events import Lost, NoRoom, Ready
-from orlomo.engines.processes.worker import WorkerSettings
+from orlomo.engines.live.events import Left, Lost, NoRoom, Ready
 from orlomo.methods.messages import Assignment, Report, Vectors
 
 PATIENCE_FACTOR, PATIENCE_SECONDS = 20.0, 60.0
@@ -35,7 +34,7 @@ class Arrived(NamedTuple):
     compute_seconds: float
 
 
-CrewEvent = Ready | NoRoom | Arrived | Lost
+CrewEvent = Ready | NoRoom | Arrived | Lost | Left
 
 
 class Crew(Protocol):
@@ -70,11 +69,18 @@ class Crew(Protocol):
         """One row per worker, for display."""
 
 
+class Settings(Protocol):
+    """What one worker is, as long as it runs."""
+
+    @property
+    def worker(self) -> int: ...
+
+
 @dataclass
 class Member:
     """A worker as the server sees it, wherever it is."""
 
-    settings: WorkerSettings
+    settings: Settings
     has_room: bool = True  # else it is waiting for a machine to run on
     ready: bool = False
     lost: bool = False

@@ -62,6 +62,19 @@ class Lost(NamedTuple):
     traceback: str = ""  # where its code raised
 
 
+class Left(NamedTuple):
+    """A worker has left the run by itself. It is still to be stopped."""
+
+    worker: int
+
+
+class Idle(NamedTuple):
+    """There is nothing to do for these workers, and nobody should wait for them; `Ready` follows when there is."""
+
+    workers: tuple[int, ...]
+    busy: frozenset[int] = frozenset()
+
+
 class Add(NamedTuple):
     """One more worker is wanted."""
 
@@ -84,7 +97,7 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
-OfOne = Ready | NotStarted | Reported | Refused | Lost
+OfOne = Ready | NotStarted | Reported | Refused | Lost | Left
 """What happens to one worker."""
 
-Event = OfOne | Begin | Resume | NoRoom | Add | Remove | Resize | Tick
+Event = OfOne | Begin | Resume | NoRoom | Idle | Add | Remove | Resize | Tick

@@ -19,11 +19,10 @@ from orlomo.engines.live.control import Control, Request
 from orlomo.engines.live.crew import Arrived, Crew, CrewEvent
 from orlomo.engines.live.membership import Membership
 from orlomo.engines.processes.evaluator import EvaluationFailed
-from orlomo.engines.session import Evaluator, Session, planned_reports
+from orlomo.engines.session import Evaluator, Session
 from orlomo.engines.signals import Signals
-from orlomo.engines.trial.numbers import bad_data
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
-from orlomo.methods.messages import Assignment
+from orlomo.methods.messages import Assignment, Report
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS
 from orlomo.records.run import resume_command
@@ -42,9 +41,16 @@ class Live(Engine):
     """What ends the run where the crew cannot help it; it is saved first."""
 
     def __init__(self, setup: Setup):
-        self.config, self.task, resumed = setup.config, setup.task, setup.resumed
-        total = planned_reports(self.config, self.task)
-        self.session = Session(self.config, self.task, setup.recorder, total=total, callbacks=setup.callbacks)
+        self.config, self.work, resumed = setup.config, setup.work, setup.resumed
+        total = self.work.planned_reports(self.config)
+        self.session = Session(
+            self.config,
+            self.work,
+            setup.recorder,
+            total=total,
+            callbacks=setup.callbacks,
+            evaluates=self.work.evaluates,
+        )
         self.server = self.session.server
         self._folder, self._log = setup.folder, Log(setup.folder, setup.callbacks.warning)
         self._held: dict[int, Assignment] = {}  # by worker: what it computes on
@@ -157,12 +163,14 @@ class Live(Engine):
             assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
             self.session.whole = True  # it has changed nothing
-            if refusal.reason == "finite" and (cause := bad_data(self.task, self.config.seed, self._held[worker])):
+            cause = self.work.why_not_finite(self.config, self._held[worker]) if refusal.reason == "finite" else ""
+            if cause:
                 raise self._end(Diverged(f"{refusal}; {cause}")) from None  # computed again it would be no better
             self._tell(events.Refused(worker, str(refusal)))
             return
         # A refused report left the server as it was: the assignment is still held, and `Redo` sends it again.
         done = self._held.pop(worker)
+        self._accept(report)
         leaves = self.membership.is_leaving(worker)
         # Answered before anything is written down: the workers compute while the server records.
         self._hand([assignment for assignment in assignments if assignment.worker != worker or not leaves])
@@ -174,6 +182,9 @@ class Live(Engine):
         self.session.whole = True
         self._tell(events.Reported(worker))
         self._evaluate_if_due()
+
+    def _accept(self, report: Report) -> None:
+        """A report has been folded in, and nobody has been answered yet."""
 
     def _obey(self, request: Request) -> object:
         """What `orlomo workers` asks for."""

@@ -63,6 +63,7 @@ class Membership:
 
     limit: int | None = None  # the most workers that the method runs on
     keeps_worker_state: bool = False  # workers remember something from round to round
+    refusals_allowed: int = REFUSALS_IN_A_ROW  # of a worker's reports in a row, until it is replaced
     ranks: list[Rank] = field(default_factory=list)
     next_worker: int = 0
     lost: int = 0  # workers, so far
@@ -79,6 +80,12 @@ class Membership:
     def takes_part(self, worker: int) -> bool:
         """Whether the server counts this worker."""
         return any(rank.worker == worker and rank.takes_part for rank in self.ranks)
+
+    @property
+    def chief(self) -> int:
+        """The worker in the lowest rank of those that take part; -1 where there is none."""
+        taking_part = [(rank.number, rank.worker) for rank in self.ranks if rank.takes_part]
+        return min((worker for _, worker in sorted(taking_part)[:1] if worker is not None), default=-1)
 
     def is_leaving(self, worker: int) -> bool:
         """Whether this worker gets no further assignment."""
@@ -99,9 +106,10 @@ class Membership:
                 return self._remove(worker, is_busy)
             case events.Resize(workers, busy):
                 return self._resize(workers, busy)
-            case events.NoRoom(workers, busy):
+            case events.NoRoom(workers, busy) | events.Idle(workers, busy):
                 late = [rank for rank in self.ranks if rank.takes_part and rank.worker in workers]
-                return self._no_room(_idle_first(late, busy))
+                actions = self._without(_idle_first(late, busy))
+                return [_no_room(late), *actions] if late and isinstance(event, events.NoRoom) else actions
         rank = next((rank for rank in self.ranks if rank.worker == event.worker), None)
         # The worker may have been stopped while the event was on its way.
         return [] if rank is None else self._handle_one(rank, event, now)
@@ -118,6 +126,8 @@ class Membership:
                 return self._let_go(rank) if rank.is_leaving else []
             case events.Refused(_, reason):
                 return self._refuse(rank, reason, now)
+            case events.Left():
+                return self._let_go(rank)
             case events.Lost(_, reason, traceback):
                 return self._lose(rank, Cause(reason, raised=bool(traceback)), traceback, now)
 
@@ -127,8 +137,9 @@ class Membership:
         assert rank.worker is not None
         self.refused += 1
         rank.refusals += 1
-        if rank.refusals >= REFUSALS_IN_A_ROW:
-            text = f"{rank.refusals} reports in a row refused, the last because {reason}"
+        if rank.refusals >= self.refusals_allowed:
+            several = f"{rank.refusals} reports in a row refused, the last because "
+            text = f"{several if rank.refusals > 1 else 'its report was refused: '}{reason}"
             return self._lose(rank, Cause(text, refused=True), "", now)
         return [Say(f"report refused: {reason}; worker {rank.worker} computes the round again"), Redo(rank.worker)]
 
@@ -196,12 +207,9 @@ class Membership:
             return [Deny("the last worker cannot be removed: stop the run with Ctrl-C")]
         return self._ask_to_leave(rank, is_busy)
 
-    def _no_room(self, ranks: list[Rank]) -> list[Action]:
-        """Workers with nowhere to run take no part until there is room: the others do not wait for them."""
-        if not ranks:
-            return []
-        some, they = ("1 worker has", "it joins") if len(ranks) == 1 else (f"{len(ranks)} workers have", "they join")
-        actions: list[Action] = [Say(f"{some} nowhere to run yet: continuing without; {they} when there is room")]
+    def _without(self, ranks: list[Rank]) -> list[Action]:
+        """Workers that cannot do anything now take no part until they can: the others do not wait for them."""
+        actions: list[Action] = []
         for rank in ranks:
             assert rank.worker is not None
             if rank.is_leaving:
@@ -289,7 +297,8 @@ class Membership:
     ) -> Membership:
         """From a checkpoint; call with `Resume` when another process continues."""
         ranks = [Rank(**{**row, "cause": row["cause"] and Cause(**row["cause"])}) for row in table["ranks"]]
-        return cls(limit, keeps_worker_state, ranks, table["next_worker"], table["lost"], table["refused"])
+        counts = {name: table[name] for name in ("next_worker", "lost", "refused")}
+        return cls(limit, keeps_worker_state, ranks=ranks, **counts)
 
 
 def _idle_first(ranks: list[Rank], busy: frozenset[int]) -> list[Rank]:
@@ -298,3 +307,8 @@ def _idle_first(ranks: list[Rank], busy: frozenset[int]) -> list[Rank]:
     By then those that wait at the barrier must be gone, too, or they would be given an assignment.
     """
     return sorted(ranks, key=lambda rank: rank.worker in busy)
+
+
+def _no_room(ranks: list[Rank]) -> Say:
+    some, they = ("1 worker has", "it joins") if len(ranks) == 1 else (f"{len(ranks)} workers have", "they join")
+    return Say(f"{some} nowhere to run yet: continuing without; {they} when there is room")

@@ -131,9 +131,7 @@ class ProcessCrew:
     def _cause(self, member: Process) -> str:
         if member.failure is not None:
             return member.failure.error
-        member.process.join(1.0)  # the pipe is closed a moment before the exit code is there
-        code = member.process.exitcode
-        return f"killed by {_name(-code)}" if code and code < 0 else f"ended with exit code {code}"
+        return cause_of(member.process)
 
     def _lost(self, member: Process, reason: str) -> Lost:
         member.lost = True
@@ -143,6 +141,13 @@ class ProcessCrew:
         member.begin()
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.assignment)
+
+
+def cause_of(process: BaseProcess) -> str:
+    """Why a process has ended."""
+    process.join(1.0)  # the pipe is closed a moment before the exit code is there
+    code = process.exitcode
+    return f"killed by {_name(-code)}" if code and code < 0 else f"ended with exit code {code}"
 
 
 def _name(number: int) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 from contextlib import ExitStack
 
 from orlomo.config import RunConfig
-from orlomo.engines.engine import job_count
+from orlomo.engines.engine import Setup, job_count
 from orlomo.engines.live.crew import Crew
 from orlomo.engines.live.loop import Live
 from orlomo.engines.processes.crew import ProcessCrew
@@ -28,6 +28,10 @@ class Processes(Live):
         """The cores are shared out among the workers; their number of threads decides the bits, so it is recorded."""
         threads = config.threads or max(1, job_count(None) // config.workers)
         return dataclasses.replace(super().check(config), threads=threads)
+
+    def __init__(self, setup: Setup):
+        super().__init__(setup)
+        self.task = setup.task
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A crew of processes, and one more for evaluation."""

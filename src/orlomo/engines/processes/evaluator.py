@@ -32,10 +32,13 @@ class EvaluationProcess:
     """Evaluates parameters one after another. Started when it is first needed; use as a context manager."""
 
     def __init__(self, starter: Starter, packed_task: PackedTask, shape: Shape, device: str):
-        self._starter, self._packed_task, self._device = starter, packed_task, device
+        self._packed_task, self._device = packed_task, device
+        self._prepare(starter, Slot(dataclasses.replace(shape, assignment=("params",), report=(), kept=())))
+
+    def _prepare(self, starter: Starter, slot: Slot) -> None:
+        self._starter, self._slot = starter, slot
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
-        self._slot = Slot(dataclasses.replace(shape, assignment=("params",), report=(), kept=()))
         self._queue: deque[tuple[int, Tensor, Tensor | None]] = deque()  # the first is being evaluated
         self._results: dict[int, Evaluation] = {}
         self._serial = 0
@@ -83,12 +86,20 @@ class EvaluationProcess:
         except (EOFError, OSError):
             self._start_again()
             return
-        if isinstance(answer, Failed):
-            raise EvaluationFailed(f"evaluation failed: {answer.error}", answer.traceback)
+        result = self._answer(answer)
+        if result is None:
+            return
         self._attempts = 0
-        self._results[self._queue.popleft()[0]] = answer
+        self._results[self._queue.popleft()[0]] = result
         if self._queue:
             self._send()
+
+    def _answer(self, message: object) -> Evaluation | None:
+        """The result that a message is; None where it is none."""
+        if isinstance(message, Failed):
+            raise EvaluationFailed(f"evaluation failed: {message.error}", message.traceback)
+        assert isinstance(message, Evaluation)
+        return message
 
     def _start(self) -> None:
         self._process, self._pipe = self._starter.start(serve_evaluations, self._packed_task, self._device, self._slot)

@@ -100,13 +100,16 @@ class Starter:
             with _signals_blocked():
                 ensure_running()
 
-    def start(self, target: Callable[..., None], *arguments: object) -> tuple[BaseProcess, Connection]:
+    def start(
+        self, target: Callable[..., None], *arguments: object, daemon: bool = True
+    ) -> tuple[BaseProcess, Connection]:
         """Run target(*arguments, pipe) in a new process; the process, and our end of the pipe.
 
+        One that is no `daemon` may start processes itself, as a data loader does; it ends with this one all the same.
         An error before `target` takes over is sent through the pipe as `Failed`.
         """
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs), daemon=True)
+        process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs), daemon=daemon)
         # The parent must close its copy of the child's end, or the pipe would never report that the child is gone.
         try:
             with _without_main():

@@ -36,6 +36,7 @@ class RayCluster(Live):
 
     def __init__(self, setup: Setup):
         super().__init__(setup)
+        self.task = setup.task
         # Ray raises when the cluster itself is gone (its head was killed): then no crew can help, the run is saved.
         self.failures = (import_ray().exceptions.RayError,)
         self._options = setup.ray or RayOptions()

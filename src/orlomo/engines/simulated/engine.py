@@ -10,10 +10,10 @@ from orlomo.clusters.schedule import Continued, Schedule, make_schedule
 from orlomo.config import RunConfig
 from orlomo.engines.engine import Engine, Setup
 from orlomo.engines.registry import ENGINES
-from orlomo.engines.session import planned_samples
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution, check_schedule
 from orlomo.engines.simulated.pool import on_threads
+from orlomo.engines.work import planned_samples
 from orlomo.records.changes import Stage, stages
 from orlomo.tasks.task import Task
 

@@ -15,6 +15,7 @@ from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.ahead import RoundsAhead
 from orlomo.engines.simulated.pool import Pool, open_pool
+from orlomo.engines.work import TaskWork
 from orlomo.errors import OrlomoError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.server import Server
@@ -52,7 +53,7 @@ class Execution:
         self._jobs = jobs
         self._columns = {name: column.tolist() for name, column in schedule.columns.items()}
         total = int(schedule.reports.sum())
-        self.session = Session(config, task, recorder, total=total, callbacks=callbacks, evaluates=evaluates)
+        self.session = Session(config, TaskWork(task), recorder, total=total, callbacks=callbacks, evaluates=evaluates)
         self._first_assignments: list[Assignment] = []
         self._states: dict[int, WorkerState] = {}  # what workers keep between rounds
         if resumed is not None:

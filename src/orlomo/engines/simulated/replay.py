@@ -138,6 +138,9 @@ class _Comparison:
         if not same_loss or not same_params:
             self.first_difference = row["iteration"]
 
+    def round(self, row: Row) -> None:
+        """Only loops of the user's own have these rows, and they are replayed elsewhere."""
+
     def metric(self, row: Row) -> None:
         pass
 

@@ -1,0 +1,76 @@
+"""The command for a loop of the user's own: `orlomo run ... script.py ARGUMENTS`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from orlomo import config
+from orlomo.commands.flags import (
+    METHOD_FLAGS,
+    Commands,
+    add_common,
+    add_settings,
+    assignments,
+    folder_argument,
+    given,
+)
+from orlomo.commands.train import check_known, print_run, ray_options, typed
+from orlomo.config import LOOPS_OWN, RunConfig
+from orlomo.errors import require
+from orlomo.values import helps
+
+NOT_FOR_LOOPS = (*LOOPS_OWN, "epochs")
+"""Settings that a script has itself."""
+
+USAGE = "orlomo run [--method NAME] [--workers K] [--local-steps S] [...] script.py [ARGUMENTS]"
+
+
+def add(commands: Commands) -> None:
+    """Its flags."""
+    run = commands.add_parser(
+        "run",
+        help="run a training script of your own on many workers",
+        description="Run a training script on many workers. It attaches its model: see `orlomo.worker`.",
+        usage=USAGE,
+        allow_abbrev=False,
+    )
+    run.add_argument("--method", default="orlomo", help="see `orlomo methods`, or your own: FILE.py:NAME")
+    add_settings(run, skip=NOT_FOR_LOOPS)
+    run.add_argument("--steps", type=int, help="optimizer steps of all workers together, where the loop has no epochs")
+    run.add_argument("--group", type=int, help="processes that are one worker together, with DDP or FSDP (default: 1)")
+    run.add_argument("--out", type=folder_argument, help="the run folder")
+    run.add_argument("--tensorboard", action="store_true", help="write for TensorBoard too, into the run folder")
+    add_common(run)
+    run.add_argument("script", help="a Python script; what follows it are its own arguments")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    run.set_defaults(call=_run, engine="processes", workers=4)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from orlomo.launching import start_loop
+    from orlomo.loop.program import Program
+    from orlomo.report.screen import TerminalProgress, warn
+
+    flags = given(options, METHOD_FLAGS)
+    texts = assignments(options.set, flags)
+    check_known(texts, [options.method])
+    script = Path(options.script).expanduser()
+    require(script.suffix == ".py", f"{options.script} is no Python script: {USAGE}")
+    program = Program(str(script.absolute()), tuple(options.arguments), str(Path().absolute()))
+    table = given(options, [name for name, _, has_flag in helps(RunConfig) if has_flag and name not in NOT_FOR_LOOPS])
+    table |= given(options, ("steps", "group"))
+    made = config.from_table(
+        {
+            **table,
+            "task": program.name,
+            "arguments": list(program.arguments),
+            "directory": program.directory,
+            "method": {**flags, **typed(options.method, texts), "name": options.method},
+        },
+        options.script,
+    )
+    with TerminalProgress(options.quiet) as progress:
+        more = {"jobs": options.jobs, "ray": ray_options(options), "tensorboard": options.tensorboard}
+        run = start_loop(made, program, options.out, callbacks=[progress], warn=warn, **more)
+    return print_run(run, options.json)
