@@ -30,6 +30,9 @@ from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Vectors
 from orlomo.methods.method import Method
 
+GATHER_SECONDS = 10.0
+"""At the beginning workers wait so long for one another, from when the first is ready."""
+
 
 class Present(NamedTuple):
     """The run as it is now: what a worker that says hello is given."""
@@ -58,6 +61,7 @@ class LoopMember(Member):
     slot: Slot | None = None
     model: ModelFacts | None = None
     data: DataFacts | None = None
+    early: ModelFacts | None = None  # said before there was a run
     failure: Failed | None = None
     ended: bool = False  # its program has come to its end
     waits: bool = False  # for an answer
@@ -78,15 +82,23 @@ class LoopCrew:
     """
 
     def __init__(
-        self, starter: Starter, program: Program, method: Method, settings: Callable[[int, int], LoopSettings]
+        self,
+        starter: Starter,
+        program: Program,
+        method: Method,
+        settings: Callable[[int, int], LoopSettings],
+        together: int = 1,
     ):
+        """`together`: workers that are started with the first one, since a program may take long to begin."""
         self._starter, self._program, self._method, self._settings = starter, program, method, settings
+        self._together, self._gathered, self._first_ready = together, False, float("inf")
         self.present: Callable[[], Present] | None = None
         self.model: ModelFacts | None = None  # of the first worker, and so of all
         self.data: DataFacts | None = None
         self.anyone_ready = False  # so far
         self._listening = Listening()
         self.members: dict[int, LoopMember] = {}
+        self.later: list[CrewEvent] = []  # what the next `wait` returns first
         self._leavers: list[LoopMember] = []  # whose programs go on after they have left the run
 
     def __enter__(self) -> LoopCrew:
@@ -101,6 +113,12 @@ class LoopCrew:
 
         At the beginning of a run all workers take part at once.
         """
+        for other in range(1, self._together) if worker == 0 and self.present is None else ():
+            self._start(other, other)
+        self._start(worker, rank)
+        return False
+
+    def _start(self, worker: int, rank: int) -> None:
         if worker not in self.members:
             memory = Memory()
             settings = self._settings(worker, rank)
@@ -112,7 +130,6 @@ class LoopCrew:
             self.members[worker] = LoopMember(settings, memory=memory, process=process, pipe=pipe)
             if self.model is not None:
                 self._make_slot(self.members[worker])
-        return False
 
     def destination(self, worker: int) -> Vectors:
         """Where to write what is assigned to this worker."""
@@ -127,7 +144,7 @@ class LoopCrew:
             if vector.data_ptr() != destination[name].data_ptr():
                 destination[name].copy_(vector)
         member.assignment = assignment.without_vectors()
-        if member.ready:
+        if member.ready and self._gathered:
             self._send(member)
         return assignment.with_vectors(destination)
 
@@ -148,6 +165,7 @@ class LoopCrew:
         until = min((member.deadline for member in listened.values()), default=float("inf")) - now
         found = multiprocessing.connection.wait([*listened, *ends], timeout=max(0.0, min(seconds, until)))
         happened: list[CrewEvent] = []
+        self._gather(now)
         gone = {id(ends[one]): ends[one] for one in found if isinstance(one, int)}
         for member in [listened[pipe] for pipe in found if isinstance(pipe, Connection)]:
             event = self._listen(member)
@@ -157,6 +175,7 @@ class LoopCrew:
         for member in gone.values():
             if not member.pipe.poll():
                 happened.append(self._lost(member, self._cause(member)))
+        happened, self.later = self.later + happened, []
         now = self._listening.now(self.members.values())
         for member in listened.values():
             if reason := member.overdue(now):
@@ -243,7 +262,8 @@ class LoopCrew:
                 elif data != self.data:
                     return self._odd(member, f"it trains on {data}, the first worker on {self.data}")
                 member.data, member.ready, member.waits, self.anyone_ready = data, True, True, True
-                if member.assignment is not None:
+                self._first_ready = min(self._first_ready, time.monotonic())
+                if member.assignment is not None and self._gathered:
                     self._send(member)
                 return Ready(worker)
             case port.Left():
@@ -253,15 +273,36 @@ class LoopCrew:
                 member.ended = True
         return None
 
+    def _gather(self, now: float) -> None:
+        """At the beginning wait until all workers are ready, or the first has waited long enough for the others."""
+        if self.present is None:  # there is no run yet
+            return
+        for member in [member for member in self.members.values() if member.early is not None]:
+            early, member.early = member.early, None
+            assert early is not None
+            if (lost := self._welcome(member, early)) is not None:
+                self.later.append(lost)
+        if self._gathered:
+            return
+        late = [member for member in self.members.values() if not (member.lost or member.ready)]
+        if not late or now > self._first_ready + GATHER_SECONDS:
+            self._gathered = True
+            for member in self.members.values():
+                if member.ready and member.assignment is not None:
+                    self._send(member)
+
     def _welcome(self, member: LoopMember, model: ModelFacts) -> Lost | None:
+        if self.present is None and member.settings.worker != 0:  # the first worker says with what the run begins
+            member.early = model
+            return None
         first = self.model is None
         if self.model is None:
             self.model = model
         elif (difference := differs(model, self.model)) is not None:
             return self._odd(member, difference)
         member.model = model
-        if member.slot is None:
-            self._make_slot(member)
+        for other in [other for other in self.members.values() if other.slot is None]:
+            self._make_slot(other)
         assert member.slot is not None
         welcome = Welcome(0, 0, 0, member.settings.worker == 0)
         if self.present is not None:
