@@ -18,13 +18,13 @@ from torch import Tensor
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
+from orlomo.engines.loops.facts import differs, shape_of
 from orlomo.engines.loops.port import Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.crew import cause_of
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.processes.worker import SlotReport
-from orlomo.engines.slots import Shape, Slot
-from orlomo.loop.buffers import encoding
+from orlomo.engines.slots import Slot
 from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, Welcome
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Vectors
@@ -66,13 +66,6 @@ class LoopMember(Member):
     ended: bool = False  # its program has come to its end
     waits: bool = False  # for an answer
     told: bool = False  # that the run is at its end
-
-
-def shape_of(model: ModelFacts, method: Method) -> Shape:
-    """What the memory of a worker holds."""
-    size = encoding(model.buffers).bytes
-    sent, reported = tuple(method.sent_vectors()), method.report_vectors
-    return Shape(model.parameters, model.dtype, size, False, sent, reported)
 
 
 class LoopCrew:
@@ -344,23 +337,6 @@ class LoopCrew:
         member.waits = False
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.assignment)
-
-
-def differs(found: ModelFacts, first: ModelFacts) -> str | None:
-    """How what a worker trains differs from what the first one does, in one line; None: it does not."""
-    for number, (name, shape, kind) in enumerate(zip(first.names, first.shapes, first.dtypes, strict=True)):
-        if number >= len(found.names):
-            return f"it has no parameter {name}"
-        here = found.names[number], found.shapes[number], found.dtypes[number]
-        if here != (name, shape, kind):
-            return f"it has {here[0]} {here[1]} {here[2]} where the first has {name} {shape} {kind}"
-    if len(found.names) > len(first.names):
-        return f"it also has the parameter {found.names[len(first.names)]}"
-    if found.frozen != first.frozen:
-        return "its parameters that are not trained are others: initialise them from one seed or one file"
-    if found.buffers != first.buffers:
-        return f"its buffers are {found.buffers}, those of the first {first.buffers}"
-    return None
 
 
 def _end(member: LoopMember) -> None:
