@@ -7,18 +7,15 @@ import multiprocessing.connection
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
-
-from torch import Tensor
 
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
-from orlomo.engines.loops.facts import differs, shape_of
+from orlomo.engines.loops.facts import End, Present, differs, shape_of
 from orlomo.engines.loops.port import Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.crew import cause_of
@@ -32,22 +29,6 @@ from orlomo.methods.method import Method
 
 GATHER_SECONDS = 10.0
 """At the beginning workers wait so long for one another, from when the first is ready."""
-
-
-class Present(NamedTuple):
-    """The run as it is now: what a worker that says hello is given."""
-
-    vectors: Mapping[str, Tensor]
-    welcome: Welcome
-
-
-class End(NamedTuple):
-    """The run at its end: what every worker is given."""
-
-    params: Tensor
-    buffers: Tensor | None
-    clock: int
-    epoch: int
 
 
 @dataclass

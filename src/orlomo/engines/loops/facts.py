@@ -1,11 +1,32 @@
-"""What workers say that they train: the memory that it takes, and whether all say the same."""
+"""What workers say that they train, and what they are told of the run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from torch import Tensor
+
 from orlomo.engines.slots import Shape
 from orlomo.loop.buffers import encoding
-from orlomo.loop.messages import ModelFacts
+from orlomo.loop.messages import ModelFacts, Welcome
 from orlomo.methods.method import Method
+
+
+class Present(NamedTuple):
+    """The run as it is now: what a worker that says hello is given."""
+
+    vectors: Mapping[str, Tensor]
+    welcome: Welcome
+
+
+class End(NamedTuple):
+    """The run at its end: what every worker is given."""
+
+    params: Tensor
+    buffers: Tensor | None
+    clock: int
+    epoch: int
 
 
 def shape_of(model: ModelFacts, method: Method) -> Shape:
