@@ -15,6 +15,7 @@ from orlomo.loop import worker as loop
 from orlomo.loop.group import GroupPort
 from orlomo.loop.messages import LoopSettings
 from orlomo.loop.program import Program
+from orlomo.loop.rounds import RunFinished
 from orlomo.seeds import derive, seed_global
 
 
@@ -34,7 +35,7 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     try:
         try:
             program.run(worker)
-        except loop.RunFinished:
+        except RunFinished:
             pass
         except SystemExit as stop:
             if stop.code not in (None, 0):
