@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -12,6 +13,7 @@ from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
+from orlomo.engines.loops.processes import variables
 from orlomo.engines.loops.work import LoopWork, planned
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import ConfigError, require
@@ -100,7 +102,9 @@ def make_evaluator(
     """A process that evaluates, where the loop has a function for it."""
     if not model.evaluates:
         return NoEvaluator()
-    settings = loop_settings(config, -1, 0, {}, evaluates=True)
+    # One process that is a group of its own: a program that wraps its model runs in it as it is.
+    environment = {} if config.group is None else variables(0, 1, 0)
+    settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
     evaluator = LoopEvaluator(Starter(), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator
