@@ -21,6 +21,10 @@ from orlomo.loop.messages import DataFacts, LoopSettings, ModelFacts
 from orlomo.loop.program import Program
 
 
+PRELOAD = ("orlomo.engines.loops.process", "torch._dynamo")
+"""torch loads the second, in more than a second, when a process makes its first optimizer."""
+
+
 class OpenedWork(LoopWork):
     """A loop whose workers can be reached."""
 
@@ -65,7 +69,7 @@ def loop_settings(
 def local_crew(config: RunConfig, program: Program, environment: Callable[[int], Mapping[str, str]]) -> LoopCrew:
     """Workers that are processes of this machine; `environment`: of each rank."""
     return LoopCrew(
-        Starter(),
+        Starter(*PRELOAD),
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
@@ -105,7 +109,7 @@ def make_evaluator(
     # One process that is a group of its own: a program that wraps its model runs in it as it is.
     environment = {} if config.group is None else variables(0, 1, 0)
     settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
-    evaluator = LoopEvaluator(Starter(), program, settings, model)
+    evaluator = LoopEvaluator(Starter(*PRELOAD), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator
 
