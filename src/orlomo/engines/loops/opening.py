@@ -20,7 +20,6 @@ from orlomo.errors import ConfigError, require
 from orlomo.loop.messages import DataFacts, LoopSettings, ModelFacts
 from orlomo.loop.program import Program
 
-
 PRELOAD = ("orlomo.engines.loops.process", "torch._dynamo")
 """torch loads the second, in more than a second, when a process makes its first optimizer."""
 
