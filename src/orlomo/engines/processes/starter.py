@@ -244,7 +244,10 @@ def _signals_blocked() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # or it would be started within, and unblock signals when it is
+    # Here, or it would be started within, and unblock signals when it is. It removes what killed processes leave, such
+    # as the semaphores of their data loaders, and need not warn of that.
+    with _environment("PYTHONWARNINGS", "ignore:resource_tracker"):
+        resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -261,3 +264,16 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Within, this variable of the environment has this value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
