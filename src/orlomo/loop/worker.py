@@ -21,7 +21,7 @@ from orlomo.loop.attached import Attached
 from orlomo.loop.data import LeasedLoader
 from orlomo.loop.messages import OWN, SHARED, DataFacts, EvaluationPort, Finished, Lease, Port, RoundFacts
 from orlomo.methods.messages import Assignment, Report
-from orlomo.methods.state import all_finite
+from orlomo.methods.state import all_finite, fingerprint
 from orlomo.seeds import derive, seed_global
 
 T = TypeVar("T")
@@ -391,7 +391,15 @@ class Worker:
             round=assignment.round,
             buffers=attached.buffers(),
             finite=all(all_finite(vector) for vector in port.reported.values()),
-            facts=RoundFacts(steps, self._batches, used),
+            facts=RoundFacts(
+                steps,
+                self._batches,
+                used,
+                fingerprint(port.reported.values()),
+                port.settings.rank,
+                assignment.order.chief,
+                self._welcome.events,
+            ),
             learning_rate=rate,
         )
 
