@@ -87,9 +87,12 @@ def failed(error: BaseException) -> Failed:
 
 
 class Starter:
-    """Starts processes, which end with this one."""
+    """Starts processes, which end with this one.
 
-    def __init__(self) -> None:
+    `preload`: modules that every process will need, loaded once for all, if this is the first starter here.
+    """
+
+    def __init__(self, preload: tuple[str, ...] = ()) -> None:
         methods = multiprocessing.get_all_start_methods()
         # On systems without a fork server, processes are spawned.
         self._context: ForkServerContext | SpawnContext
@@ -97,7 +100,7 @@ class Starter:
             self._context = multiprocessing.get_context("spawn")
         else:
             self._context = multiprocessing.get_context("forkserver")
-            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker"])
+            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker", *preload])
             from multiprocessing.forkserver import ensure_running  # not on every system
 
             with _signals_blocked():

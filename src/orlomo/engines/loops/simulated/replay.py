@@ -16,10 +16,9 @@ from orlomo.engines.callbacks import Callbacks
 from orlomo.engines.live.crew import Arrived
 from orlomo.engines.live.events import Lost
 from orlomo.engines.loops.bookkeeping import Bookkeeping
-from orlomo.engines.loops.crew import differs
-from orlomo.engines.loops.live import ProcessLoop
-from orlomo.engines.loops.opening import OpenedWork, open_loop
-from orlomo.engines.loops.simulated.engine import SimulatedLoop
+from orlomo.engines.loops.facts import differs
+from orlomo.engines.loops.live import visible
+from orlomo.engines.loops.opening import OpenedWork, local_crew, open_loop
 from orlomo.engines.loops.simulated.ordered import Ordered
 from orlomo.engines.loops.simulated.rounds import Outcome, Rounds
 from orlomo.engines.loops.work import from_json
@@ -54,9 +53,9 @@ def replay(run: Run, config: RunConfig, program: Program, *, jobs: int, callback
     """Compute the run again up to its newest checkpoint, or up to the first report that is another."""
     saved = compared_checkpoint(run)
     config = dataclasses.replace(config, pace=None)  # it slows down, and changes nothing else
-    kind = SimulatedLoop if config.clock == "virtual" else ProcessLoop
     with ExitStack() as stack:
-        crew = kind.make_crew(config, program, None, stack)
+        # Wherever its workers were, they are processes of this machine now; each is started when its turn comes.
+        crew = stack.enter_context(local_crew(config, program, lambda rank: visible(config, rank), together=1))
         config, work = open_loop(crew, config, program, stack)
         _check_program(work, saved)
         comparison = Comparison(run.event_columns, run.metric_columns)

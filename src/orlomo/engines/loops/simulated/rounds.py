@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from orlomo.engines.live.crew import Arrived
 from orlomo.engines.live.events import Left, Lost
-from orlomo.engines.loops.crew import End, LoopCrew
+from orlomo.engines.loops.crew import LoopCrew
+from orlomo.engines.loops.facts import End
 from orlomo.methods.messages import Assignment
 
 Outcome = Arrived | Left | Lost
