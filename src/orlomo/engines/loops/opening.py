@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from orlomo.config import RunConfig
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
+from orlomo.engines.loops.local import LocalCrew
 from orlomo.engines.loops.work import LoopWork, planned
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import ConfigError, require
@@ -27,7 +29,7 @@ class OpenedWork(LoopWork):
         data: DataFacts,
         params: Tensor,
         buffers: Tensor | None,
-        crew: LoopCrew,
+        crew: LoopCrew[Any],
         evaluator: LoopEvaluator | NoEvaluator,
     ):
         super().__init__(model, data, params, buffers)
@@ -59,9 +61,9 @@ def loop_settings(
     )
 
 
-def local_crew(config: RunConfig, program: Program, environment: Callable[[int], Mapping[str, str]]) -> LoopCrew:
+def local_crew(config: RunConfig, program: Program, environment: Callable[[int], Mapping[str, str]]) -> LocalCrew:
     """Workers that are processes of this machine; `environment`: of each rank."""
-    return LoopCrew(
+    return LocalCrew(
         Starter(),
         program,
         config.method,
@@ -69,7 +71,9 @@ def local_crew(config: RunConfig, program: Program, environment: Callable[[int],
     )
 
 
-def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitStack) -> tuple[RunConfig, OpenedWork]:
+def open_loop(
+    crew: LoopCrew[Any], config: RunConfig, program: Program, stack: ExitStack
+) -> tuple[RunConfig, OpenedWork]:
     """Start the first worker and wait until it begins to train: what it trains, and the config with the run's length.
 
     Whatever the program raises before that is raised here.
@@ -83,8 +87,7 @@ def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitSt
                 raise ConfigError("the program ended before its first batch or optimizer step: there is nothing to run")
     assert crew.model is not None
     config, data = planned(config, crew.data)
-    slot = crew.place(0)
-    params, buffers = slot.assignment["params"].clone(), slot.buffers.clone() if slot.shape.buffers else None
+    params, buffers = crew.initial()
     evaluator = make_evaluator(crew.model, config, program, stack)
     return config, OpenedWork(crew.model, data, params, buffers, crew, evaluator)
 

@@ -1,0 +1,170 @@
+"""Workers of a user's loop that are processes of this machine: a pipe each, and shared memory for vectors."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.connection
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from torch import Tensor
+
+from orlomo.engines.live.crew import Arrived, CrewEvent
+from orlomo.engines.loops import port
+from orlomo.engines.loops.crew import End, LoopCrew, LoopMember
+from orlomo.engines.loops.port import Memory
+from orlomo.engines.loops.process import serve_loop
+from orlomo.engines.processes.crew import cause_of
+from orlomo.engines.processes.starter import Starter
+from orlomo.engines.processes.worker import SlotReport
+from orlomo.engines.slots import Slot
+from orlomo.loop.messages import Finished, LoopSettings
+from orlomo.loop.program import Program
+from orlomo.methods.messages import Assignment, Vectors
+from orlomo.methods.method import Method
+
+
+@dataclass
+class LocalMember(LoopMember):
+    """A worker process."""
+
+    memory: Memory = field(kw_only=True)
+    process: BaseProcess = field(kw_only=True)
+    pipe: Connection = field(kw_only=True)
+    slot: Slot | None = None
+
+
+class LocalCrew(LoopCrew[LocalMember]):
+    """The workers of a run, as processes of this machine."""
+
+    def __init__(
+        self, starter: Starter, program: Program, method: Method, settings: Callable[[int, int], LoopSettings]
+    ):
+        super().__init__(method, settings)
+        self._starter, self._program = starter, program
+
+    def destination(self, worker: int) -> Vectors:
+        """In the worker's memory."""
+        return self._slot(self.members[worker]).assignment
+
+    def keep(self, assignment: Assignment) -> Assignment:
+        """Vectors that are not in the worker's memory yet are copied there."""
+        destination = self.destination(assignment.worker)
+        for name, vector in assignment.vectors.items():
+            if vector.data_ptr() != destination[name].data_ptr():
+                destination[name].copy_(vector)
+        return assignment.with_vectors(destination)
+
+    def wait(self, seconds: float) -> list[CrewEvent]:
+        """What has happened, in the order it happened; nothing, if nothing does for so long."""
+        now = self._listening.now(self.members.values())
+        listened = {member.pipe: member for member in self.members.values() if not member.lost}
+        # The pipe of a killed worker stays open as long as the processes that it has started live.
+        ends = {member.process.sentinel: member for member in listened.values()}
+        until = min((member.deadline for member in listened.values()), default=float("inf")) - now
+        found = multiprocessing.connection.wait([*listened, *ends], timeout=max(0.0, min(seconds, until)))
+        happened: list[CrewEvent] = []
+        gone = {id(ends[one]): ends[one] for one in found if isinstance(one, int)}
+        for member in [listened[pipe] for pipe in found if isinstance(pipe, Connection)]:
+            event = self._listen(member)
+            gone.pop(id(member), None)  # it may have said more than one thing: the rest is heard the next time
+            if event is not None:
+                happened.append(event)
+        for member in gone.values():
+            if not member.pipe.poll():
+                happened.append(self._lost(member, self._cause(member)))
+        now = self._listening.now(self.members.values())
+        for member in listened.values():
+            if reason := member.overdue(now):
+                happened.append(self._lost(member, reason))
+        # First come, first served: by the clock that all processes of a machine share.
+        return self._gather(now) + sorted(
+            happened, key=lambda event: event.finished if isinstance(event, Arrived) else now
+        )
+
+    def listing(self) -> list[dict[str, str | int | None]]:
+        """One row per worker, for display."""
+        return [
+            {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
+            for worker, member in sorted(self.members.items())
+        ]
+
+    def initial(self) -> tuple[Tensor, Tensor | None]:
+        """From the memory of the first worker."""
+        slot = self._slot(self.members[0])
+        return slot.assignment["params"].clone(), slot.buffers.clone() if slot.shape.buffers else None
+
+    def _launch(self, settings: LoopSettings) -> LocalMember:
+        memory = Memory()
+        try:
+            process, pipe = self._starter.start(serve_loop, self._program, settings, memory, daemon=False)
+        except BaseException:
+            memory.close()
+            raise
+        return LocalMember(settings, memory=memory, process=process, pipe=pipe)
+
+    def _slot(self, member: LocalMember) -> Slot:
+        """The memory of a worker; of use once there is one that has said what it trains."""
+        if member.slot is None:
+            member.slot = member.memory.slot(self._shape(), create=True)
+        return member.slot
+
+    def _listen(self, member: LocalMember) -> CrewEvent | None:
+        try:
+            message = member.pipe.recv()
+        except (EOFError, OSError):
+            return self._lost(member, self._cause(member))
+        if not isinstance(message, SlotReport):
+            return self._hear(member, message)
+        slot = self._slot(member)
+        report = message.report.with_vectors(slot.report, slot.buffers.clone() if slot.shape.buffers else None)
+        return self._reported(member, report, message.finished, message.compute_seconds)
+
+    def _send(self, member: LocalMember) -> None:
+        member.begin()
+        member.waits = False
+        self._tell(member, member.assignment)
+
+    def _come(self, member: LocalMember, answer: port.Come, vectors: Mapping[str, Tensor] | None) -> None:
+        slot = self._slot(member)
+        for name, vector in (vectors or {}).items():
+            slot.assignment[name].copy_(vector)
+        self._tell(member, answer)
+
+    def _tell_end(self, member: LocalMember, message: Finished, end: End) -> None:
+        slot = self._slot(member)
+        slot.assignment["params"].copy_(end.params)
+        if end.buffers is not None:
+            slot.buffers.copy_(end.buffers)
+        self._tell(member, message)
+
+    def _tell(self, member: LocalMember, message: object) -> None:
+        with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
+            member.pipe.send(message)
+
+    def _has_ended(self, member: LocalMember, seconds: float) -> bool:
+        return bool(multiprocessing.connection.wait([member.process.sentinel], seconds))
+
+    def _cause(self, member: LocalMember) -> str:
+        return cause_of(member.process) if member.failure is None else member.failure.error
+
+    def _end(self, member: LocalMember) -> None:
+        end_group(member.process)
+        member.pipe.close()
+        if member.slot is not None:
+            member.slot.close()
+        member.memory.close()
+
+
+def end_group(process: BaseProcess) -> None:
+    """End the process of a worker and those that it has started, and forget it."""
+    if process.pid is not None and hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()
+    process.close()
