@@ -60,7 +60,7 @@ class Attached:
         on_step: Callable[[], None] | None = None,
     ):
         require(state in STATES, f"state must be 'keep' or 'reset', not {state!r}")
-        self._method, self._reset, self._on_step = method, state == RESET, on_step
+        self._method, self._reset, self.on_step = method, state == RESET, on_step
         self._folds = folds_momentum(method)
         require(
             not (self._folds and self._reset),
@@ -191,8 +191,8 @@ class Attached:
     def _after_step(self) -> None:
         if self._lent:
             raise ConfigError("an optimizer made a step while the model had other parameters: these steps are lost")
-        if self._on_step is not None:
-            self._on_step()
+        if self.on_step is not None:
+            self.on_step()
 
     def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self.optimizers:

@@ -6,38 +6,21 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from torch import Tensor
 
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, NoRoom, Ready
 from orlomo.engines.loops import port
+from orlomo.engines.loops.facts import End, Present, differs, shape_of
 from orlomo.engines.processes.starter import Failed
-from orlomo.engines.slots import Shape
-from orlomo.loop.buffers import encoding
 from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, Welcome
 from orlomo.methods.messages import Assignment, Report, Vectors
 from orlomo.methods.method import Method
 
 GATHER_SECONDS = 10.0
-"""At the beginning of a run workers wait so long for those that have nowhere to run yet."""
-
-
-class Present(NamedTuple):
-    """The run as it is now: what a worker that says hello is given."""
-
-    vectors: Mapping[str, Tensor]
-    welcome: Welcome
-
-
-class End(NamedTuple):
-    """The run at its end: what every worker is given."""
-
-    params: Tensor
-    buffers: Tensor | None
-    clock: int
-    epoch: int
+"""At the beginning workers wait at least so long for one another."""
 
 
 @dataclass
@@ -47,6 +30,7 @@ class LoopMember(Member):
     settings: LoopSettings
     model: ModelFacts | None = None
     data: DataFacts | None = None
+    early: ModelFacts | None = None  # said before there was a run
     failure: Failed | None = None
     ended: bool = False  # its program has come to its end
     waits: bool = False  # for an answer
@@ -60,18 +44,21 @@ class LoopCrew(ABC, Generic[M]):
     """The workers of a run. Use as a context manager: leaving it ends them all.
 
     What they and the server say to each other is here; how that travels is a subclass's to say. `settings`: worker,
-    rank -> what this worker is. `present` is set once there is a run.
+    rank -> what this worker is. `together`: workers that are started with the first one, since a program may take long
+    to begin. `present` is set once there is a run.
     """
 
-    def __init__(self, method: Method, settings: Callable[[int, int], LoopSettings]):
-        self._method, self._settings = method, settings
+    def __init__(self, method: Method, settings: Callable[[int, int], LoopSettings], together: int = 1):
+        self._method, self._settings, self._together = method, settings, together
         self.present: Callable[[], Present] | None = None
         self.model: ModelFacts | None = None  # of the first worker, and so of all
         self.data: DataFacts | None = None
         self.anyone_ready = False  # and the beginning is over
         self._listening = Listening()
+        self._patience = GATHER_SECONDS  # at the beginning
         self._gathering: float | None = None  # since when
         self.members: dict[int, M] = {}
+        self.later: list[CrewEvent] = []  # what the next `wait` returns first
         self._leavers: list[M] = []  # whose programs go on after they have left the run
 
     def __enter__(self) -> Self:
@@ -88,7 +75,14 @@ class LoopCrew(ABC, Generic[M]):
         """
         if worker not in self.members:
             self.members[worker] = self._launch(self._settings(worker, rank))
+            if worker == 0 and self.present is None:
+                self._start_others()
         return False
+
+    def _start_others(self) -> None:
+        """The first worker is being started: those that are to begin with it."""
+        for other in range(1, self._together):
+            self.start(other, other)
 
     @abstractmethod
     def destination(self, worker: int) -> Vectors | None:
@@ -206,34 +200,46 @@ class LoopCrew(ABC, Generic[M]):
             self.data = data
         elif data != self.data:
             return self._odd(member, f"it trains on {data}, the first worker on {self.data}")
+        if not any(other.ready for other in self.members.values()):
+            self._patience = max(GATHER_SECONDS, time.monotonic() - member.sent)  # as long as the first took
         member.data, member.ready, member.waits = data, True, True
         if member.assignment is not None and self.anyone_ready:
             self._send(member)
         return Ready(member.settings.worker)
 
     def _gather(self, now: float) -> list[CrewEvent]:
-        """Begin when all workers are ready: one that begins alone would leave the others far behind.
+        """At the beginning wait until all workers are ready, or some have waited long enough for the others.
 
-        Those that have nowhere to run are not waited for for long.
+        One that begins alone would leave the others far behind. Those that are late join when they are ready.
         """
-        holders = [member for member in self.members.values() if member.assignment is not None and not member.lost]
-        if self.anyone_ready or not any(member.ready for member in holders):
-            return []
+        happened, self.later = self.later, []
+        if self.present is None:  # there is no run yet
+            return happened
+        for member in self.members.values():
+            early, member.early = member.early, None
+            if early is not None and (lost := self._welcome(member, early)) is not None:
+                happened.append(lost)
+        members = [member for member in self.members.values() if not member.lost]
+        if self.anyone_ready or not any(member.ready for member in members):
+            return happened
         self._gathering = now if self._gathering is None else self._gathering
-        late = [member for member in holders if not member.has_room]
-        if any(member.has_room and not member.ready for member in holders):
-            return []
-        if late and now < self._gathering + GATHER_SECONDS:
-            return []
+        late = [member for member in members if not member.ready]
+        if late and now < self._gathering + self._patience:
+            return happened
         self.anyone_ready = True
-        for member in holders:
-            if member.has_room:
+        for member in late:
+            member.assignment = None
+        for member in members:
+            if member.assignment is not None:
                 self._send(member)
-            else:
-                member.assignment = None
-        return [NoRoom(tuple(member.settings.worker for member in late))] if late else []
+        # They come first: a loss that is handled before them could close a barrier, and a worker that is late would be
+        # sent another assignment.
+        return [NoRoom(tuple(member.settings.worker for member in late)), *happened] if late else happened
 
     def _welcome(self, member: M, model: ModelFacts) -> Lost | None:
+        if self.present is None and member.settings.worker != 0:  # the first worker says with what the run begins
+            member.early = model
+            return None
         first = self.model is None
         if self.model is None:
             self.model = model
@@ -245,15 +251,8 @@ class LoopCrew(ABC, Generic[M]):
             vectors, welcome = self.present()
             if member.assignment is not None:
                 vectors, welcome = None, welcome._replace(index=member.assignment.index)
-        self._come(member, port.Come(self._shape(), first and self.present is None, welcome), vectors)
+        self._come(member, port.Come(shape_of(model, self._method), first and self.present is None, welcome), vectors)
         return None
-
-    def _shape(self) -> Shape:
-        """What the memory of a worker holds."""
-        assert self.model is not None
-        size = encoding(self.model.buffers).bytes
-        sent, reported = tuple(self._method.sent_vectors()), self._method.report_vectors
-        return Shape(self.model.parameters, self.model.dtype, size, False, sent, reported)
 
     def _reported(self, member: M, report: Report, finished: float, compute_seconds: float) -> Arrived:
         member.finish()
@@ -268,20 +267,3 @@ class LoopCrew(ABC, Generic[M]):
     def _lost(self, member: M, reason: str) -> Lost:
         member.lost = True
         return Lost(member.settings.worker, reason, member.failure.traceback if member.failure else "")
-
-
-def differs(found: ModelFacts, first: ModelFacts) -> str | None:
-    """How what a worker trains differs from what the first one does, in one line; None: it does not."""
-    for number, (name, shape, kind) in enumerate(zip(first.names, first.shapes, first.dtypes, strict=True)):
-        if number >= len(found.names):
-            return f"it has no parameter {name}"
-        here = found.names[number], found.shapes[number], found.dtypes[number]
-        if here != (name, shape, kind):
-            return f"it has {here[0]} {here[1]} {here[2]} where the first has {name} {shape} {kind}"
-    if len(found.names) > len(first.names):
-        return f"it also has the parameter {found.names[len(first.names)]}"
-    if found.frozen != first.frozen:
-        return "its parameters that are not trained are others: initialise them from one seed or one file"
-    if found.buffers != first.buffers:
-        return f"its buffers are {found.buffers}, those of the first {first.buffers}"
-    return None

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from orlomo.engines.live.crew import Arrived, CrewEvent
 from orlomo.engines.loops import port
-from orlomo.engines.loops.crew import End, LoopCrew, LoopMember
+from orlomo.engines.loops.crew import LoopCrew, LoopMember
+from orlomo.engines.loops.facts import End, shape_of
 from orlomo.engines.loops.port import Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.crew import cause_of
@@ -42,9 +43,14 @@ class LocalCrew(LoopCrew[LocalMember]):
     """The workers of a run, as processes of this machine."""
 
     def __init__(
-        self, starter: Starter, program: Program, method: Method, settings: Callable[[int, int], LoopSettings]
+        self,
+        starter: Starter,
+        program: Program,
+        method: Method,
+        settings: Callable[[int, int], LoopSettings],
+        together: int = 1,
     ):
-        super().__init__(method, settings)
+        super().__init__(method, settings, together)
         self._starter, self._program = starter, program
 
     def destination(self, worker: int) -> Vectors:
@@ -110,7 +116,8 @@ class LocalCrew(LoopCrew[LocalMember]):
     def _slot(self, member: LocalMember) -> Slot:
         """The memory of a worker; of use once there is one that has said what it trains."""
         if member.slot is None:
-            member.slot = member.memory.slot(self._shape(), create=True)
+            assert self.model is not None
+            member.slot = member.memory.slot(shape_of(self.model, self._method), create=True)
         return member.slot
 
     def _listen(self, member: LocalMember) -> CrewEvent | None:

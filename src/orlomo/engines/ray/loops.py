@@ -16,7 +16,8 @@ from torch import Tensor
 from orlomo.config import RunConfig
 from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.loops import port
-from orlomo.engines.loops.crew import End, LoopCrew, LoopMember
+from orlomo.engines.loops.crew import LoopCrew, LoopMember
+from orlomo.engines.loops.facts import End
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.ray.actors import OnRay, Room, Stored, Versions, end, reason_of, remote, returned, row, store
 from orlomo.engines.ray.host import Heard, LoopHost
@@ -42,7 +43,7 @@ class RayLoopCrew(LoopCrew[HostedMember]):
         settings: Callable[[int, int], LoopSettings],
         log: Log,
     ):
-        super().__init__(config.method, settings)
+        super().__init__(config.method, settings, config.workers)
         self._remote = remote(LoopHost, config)
         self._start = pickled_program, root
         self._room, self._versions = Room(config, log), Versions(log)
@@ -79,8 +80,6 @@ class RayLoopCrew(LoopCrew[HostedMember]):
         for member in awaited:
             if reason := member.overdue(now):
                 heard.append(self._lost(member, reason))
-        # Workers without room come first: a loss that is handled before them could close a barrier, and a worker
-        # without room would be sent another assignment.
         return self._gather(now) + heard
 
     def listing(self) -> list[dict[str, str | int | None]]:
@@ -98,6 +97,9 @@ class RayLoopCrew(LoopCrew[HostedMember]):
         handle = self._remote.remote(settings)
         return HostedMember(settings, has_room=False, handle=handle, call=handle.where.remote())
 
+    def _start_others(self) -> None:
+        """Not before the first has its place: where there is room for one only, it must be that one."""
+
     def _listen(self, member: HostedMember) -> CrewEvent | None:
         call, member.call = member.call, None
         try:
@@ -109,6 +111,8 @@ class RayLoopCrew(LoopCrew[HostedMember]):
             member.begin()
             member.call = member.handle.start.remote(*self._start)
             self._versions.check(answer)
+            if member.settings.worker == 0 and self.present is None:
+                super()._start_others()
             return None
         message = answer.message
         if isinstance(message, SlotReport):
