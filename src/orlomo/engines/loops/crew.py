@@ -182,8 +182,6 @@ class LoopCrew(ABC, Generic[M]):
     def _hear(self, member: M, message: object) -> CrewEvent | None:
         """What a worker says, other than a report."""
         match message:
-            case Failed():
-                member.failure = message
             case port.Hello(model):
                 return self._welcome(member, model)
             case port.Begin(data):
@@ -191,8 +189,6 @@ class LoopCrew(ABC, Generic[M]):
             case port.Left():
                 member.told = True
                 return Left(member.settings.worker)
-            case port.Ended():
-                member.ended = True
         return None
 
     def _begin(self, member: M, data: DataFacts) -> Ready | Lost:

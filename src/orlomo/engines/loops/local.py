@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.connection
-import os
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 
 from torch import Tensor
 
@@ -17,9 +12,7 @@ from orlomo.engines.live.crew import Arrived, CrewEvent
 from orlomo.engines.loops import port
 from orlomo.engines.loops.crew import LoopCrew, LoopMember
 from orlomo.engines.loops.facts import End, shape_of
-from orlomo.engines.loops.port import Memory
-from orlomo.engines.loops.process import serve_loop
-from orlomo.engines.processes.crew import cause_of
+from orlomo.engines.loops.processes import LoopProcesses
 from orlomo.engines.processes.starter import Starter
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.slots import Slot
@@ -31,11 +24,9 @@ from orlomo.methods.method import Method
 
 @dataclass
 class LocalMember(LoopMember):
-    """A worker process."""
+    """A worker process, or a group of them."""
 
-    memory: Memory = field(kw_only=True)
-    process: BaseProcess = field(kw_only=True)
-    pipe: Connection = field(kw_only=True)
+    processes: LoopProcesses = field(kw_only=True)
     slot: Slot | None = None
 
 
@@ -68,23 +59,17 @@ class LocalCrew(LoopCrew[LocalMember]):
     def wait(self, seconds: float) -> list[CrewEvent]:
         """What has happened, in the order it happened; nothing, if nothing does for so long."""
         now = self._listening.now(self.members.values())
-        listened = {member.pipe: member for member in self.members.values() if not member.lost}
-        # The pipe of a killed worker stays open as long as the processes that it has started live.
-        ends = {member.process.sentinel: member for member in listened.values()}
-        until = min((member.deadline for member in listened.values()), default=float("inf")) - now
-        found = multiprocessing.connection.wait([*listened, *ends], timeout=max(0.0, min(seconds, until)))
+        listened = [member for member in self.members.values() if not member.lost]
+        until = min((member.deadline for member in listened), default=float("inf")) - now
+        handles = {handle: member for member in listened for handle in member.processes.handles}
+        found = multiprocessing.connection.wait(list(handles), timeout=max(0.0, min(seconds, until)))
         happened: list[CrewEvent] = []
-        gone = {id(ends[one]): ends[one] for one in found if isinstance(one, int)}
-        for member in [listened[pipe] for pipe in found if isinstance(pipe, Connection)]:
-            event = self._listen(member)
-            gone.pop(id(member), None)  # it may have said more than one thing: the rest is heard the next time
+        for member in {id(handles[one]): handles[one] for one in found}.values():  # type: ignore[index]
+            event = self._listen(member)  # it may have said more than one thing: the rest is heard the next time
             if event is not None:
                 happened.append(event)
-        for member in gone.values():
-            if not member.pipe.poll():
-                happened.append(self._lost(member, self._cause(member)))
         now = self._listening.now(self.members.values())
-        for member in listened.values():
+        for member in listened:
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
         # First come, first served: by the clock that all processes of a machine share.
@@ -95,7 +80,7 @@ class LocalCrew(LoopCrew[LocalMember]):
     def listing(self) -> list[dict[str, str | int | None]]:
         """One row per worker, for display."""
         return [
-            {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
+            {"worker": worker, "pid": member.processes.pid, "state": member.state, "rounds": member.rounds}
             for worker, member in sorted(self.members.items())
         ]
 
@@ -105,26 +90,22 @@ class LocalCrew(LoopCrew[LocalMember]):
         return slot.assignment["params"].clone(), slot.buffers.clone() if slot.shape.buffers else None
 
     def _launch(self, settings: LoopSettings) -> LocalMember:
-        memory = Memory()
-        try:
-            process, pipe = self._starter.start(serve_loop, self._program, settings, memory, daemon=False)
-        except BaseException:
-            memory.close()
-            raise
-        return LocalMember(settings, memory=memory, process=process, pipe=pipe)
+        return LocalMember(settings, processes=LoopProcesses(self._starter, self._program, settings))
 
     def _slot(self, member: LocalMember) -> Slot:
         """The memory of a worker; of use once there is one that has said what it trains."""
         if member.slot is None:
             assert self.model is not None
-            member.slot = member.memory.slot(shape_of(self.model, self._method), create=True)
+            member.slot = member.processes.memory.slot(shape_of(self.model, self._method), create=True)
         return member.slot
 
     def _listen(self, member: LocalMember) -> CrewEvent | None:
         try:
-            message = member.pipe.recv()
-        except (EOFError, OSError):
-            return self._lost(member, self._cause(member))
+            message = member.processes.receive()
+        except EOFError:
+            member.ended = member.processes.ended
+            member.failure = member.failure or member.processes.failure()
+            return self._lost(member, member.failure.error)
         if not isinstance(message, SlotReport):
             return self._hear(member, message)
         slot = self._slot(member)
@@ -134,44 +115,27 @@ class LocalCrew(LoopCrew[LocalMember]):
     def _send(self, member: LocalMember) -> None:
         member.begin()
         member.waits = False
-        self._tell(member, member.assignment)
+        member.processes.send(member.assignment)
 
     def _come(self, member: LocalMember, answer: port.Come, vectors: Mapping[str, Tensor] | None) -> None:
         slot = self._slot(member)
         for name, vector in (vectors or {}).items():
             slot.assignment[name].copy_(vector)
-        self._tell(member, answer)
+        member.processes.send(answer)
 
     def _tell_end(self, member: LocalMember, message: Finished, end: End) -> None:
         slot = self._slot(member)
         slot.assignment["params"].copy_(end.params)
         if end.buffers is not None:
             slot.buffers.copy_(end.buffers)
-        self._tell(member, message)
-
-    def _tell(self, member: LocalMember, message: object) -> None:
-        with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
-            member.pipe.send(message)
+        member.processes.send(message)
 
     def _has_ended(self, member: LocalMember, seconds: float) -> bool:
-        return bool(multiprocessing.connection.wait([member.process.sentinel], seconds))
-
-    def _cause(self, member: LocalMember) -> str:
-        return cause_of(member.process) if member.failure is None else member.failure.error
+        if member.processes.alive:
+            member.processes.wait(seconds)
+        return not member.processes.alive
 
     def _end(self, member: LocalMember) -> None:
-        end_group(member.process)
-        member.pipe.close()
+        member.processes.end()
         if member.slot is not None:
             member.slot.close()
-        member.memory.close()
-
-
-def end_group(process: BaseProcess) -> None:
-    """End the process of a worker and those that it has started, and forget it."""
-    if process.pid is not None and hasattr(os, "killpg"):
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()
-    process.close()

@@ -17,10 +17,11 @@ import ray
 from numpy.typing import NDArray
 from torch import Tensor
 
+from orlomo.engines.loops.opening import PRELOAD
 from orlomo.engines.loops.port import Come, Ended, Memory, Placed
 from orlomo.engines.loops.process import serve_loop
-from orlomo.engines.processes.crew import cause_of
-from orlomo.engines.processes.starter import Failed, Starter, failed, send
+from orlomo.engines.loops.processes import LoopProcesses
+from orlomo.engines.processes.starter import Starter, failed, send
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.ray.worker import Array, Where, end_with_the_parent, view, where
 from orlomo.engines.slots import Slot
@@ -39,12 +40,11 @@ class Heard(NamedTuple):
 
 
 class LoopHost:
-    """The actor. Every call but the first returns what the process says next; its end is `Failed`, too."""
+    """The actor. Every call but the first returns what the process says next: at its end `Ended` or `Failed`."""
 
     def __init__(self, settings: LoopSettings):
         threading.Thread(target=end_with_the_parent, args=(os.getppid(),), daemon=True).start()
         self.settings = settings
-        self._memory = Memory()
         self._slot: Slot | None = None
 
     def where(self) -> Where:
@@ -56,10 +56,8 @@ class LoopHost:
         has_copy = bool(ray.get_runtime_context().runtime_env.get("working_dir"))
         try:
             # As a tensor, which the process maps: the program may have its data with it.
-            pickled = view(pickled_program)
-            self._process, self._pipe = Starter().start(
-                _serve, pickled, root if has_copy else "", self.settings, self._memory, daemon=False
-            )
+            program = view(pickled_program), root if has_copy else ""
+            self._processes = LoopProcesses(Starter(*PRELOAD), program, self.settings, _serve)
         except Exception as error:
             return Heard(failed(error), {})
         return self.listen()
@@ -67,33 +65,28 @@ class LoopHost:
     def tell(self, message: object, names: tuple[str, ...], buffers: Array | None, *vectors: Array) -> Heard:
         """Hand a message to the process, its vectors first."""
         if isinstance(message, Come):
-            self._slot = self._memory.slot(message.shape, create=True)
+            self._slot = self._processes.memory.slot(message.shape, create=True)
         assert self._slot is not None
         for name, vector in zip(names, vectors, strict=True):
             self._slot.assignment[name].copy_(view(vector))
         if buffers is not None:
             self._slot.buffers.copy_(view(buffers))
-        try:
-            self._pipe.send(message)
-        except OSError:  # it is gone
-            return Heard(Failed(cause_of(self._process), ""), {})
+        self._processes.send(message)
         return self.listen()
 
     def listen(self) -> Heard:
         """What the process says next."""
-        # The pipe of a killed process stays open as long as the processes that it has started live.
-        multiprocessing.connection.wait([self._pipe, self._process.sentinel])
-        try:
-            message = self._pipe.recv() if self._pipe.poll() else Failed(cause_of(self._process), "")
-        except (EOFError, OSError):
-            message = Failed(cause_of(self._process), "")
-        slot = self._slot
+        processes, slot, message = self._processes, self._slot, None
+        while message is None:
+            multiprocessing.connection.wait(processes.handles)
+            try:
+                message = processes.receive()
+            except EOFError:
+                message = Ended() if processes.ended else processes.failure()
         if isinstance(message, Placed) and slot is not None:
             return Heard(message, _arrays({"params": slot.assignment["params"]}), _bytes(slot))
         if isinstance(message, SlotReport) and slot is not None:
             return Heard(message, _arrays(slot.report), _bytes(slot))
-        if isinstance(message, Ended):
-            self._process.join()  # what a program leaves for its very end belongs to it
         return Heard(message, {})
 
 
@@ -106,8 +99,9 @@ def _bytes(slot: Slot) -> Array | None:
     return slot.buffers.numpy() if slot.shape.buffers else None
 
 
-def _serve(pickled: Tensor, root: str, settings: LoopSettings, memory: Memory, pipe: Connection) -> None:
-    """The main function of the worker's process."""
+def _serve(sent: tuple[Tensor, str], settings: LoopSettings, memory: Memory, pipe: Connection) -> None:
+    """The main function of a process of the worker."""
+    pickled, root = sent
     try:
         try:
             # It comes from our own driver, by way of Ray, which itself speaks pickle.

@@ -18,6 +18,7 @@ from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.loops import port
 from orlomo.engines.loops.crew import LoopCrew, LoopMember
 from orlomo.engines.loops.facts import End
+from orlomo.engines.processes.starter import Failed
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.ray.actors import OnRay, Room, Stored, Versions, end, reason_of, remote, returned, row, store
 from orlomo.engines.ray.host import Heard, LoopHost
@@ -125,11 +126,13 @@ class RayLoopCrew(LoopCrew[HostedMember]):
             return self._reported(member, report, time.monotonic(), message.compute_seconds)
         if isinstance(message, port.Placed):
             self._initial = answer
-        event = self._hear(member, message)
-        if member.failure is not None and event is None:
-            return self._lost(member, member.failure.error)
-        if member.ended:
+        if isinstance(message, Failed):
+            member.failure = message
+            return self._lost(member, message.error)
+        if isinstance(message, port.Ended):
+            member.ended = True
             return self._lost(member, "its program has ended")
+        event = self._hear(member, message)
         if isinstance(message, (port.Placed, port.Left)):  # which need no answer
             member.call = member.handle.listen.remote()
         return event
