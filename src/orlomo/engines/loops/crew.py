@@ -206,7 +206,7 @@ class LoopCrew(ABC, Generic[M]):
     def _gather(self, now: float) -> list[CrewEvent]:
         """At the beginning wait until all workers are ready, or some have waited long enough for the others.
 
-        One that begins alone would leave the others far behind. Those that are late join when they are ready.
+        One that begins alone would leave the others far behind. Those that have nowhere to run yet join when they do.
         """
         happened, self.later = self.later, []
         if self.present is None:  # there is no run yet
@@ -223,14 +223,15 @@ class LoopCrew(ABC, Generic[M]):
         if late and now < self._gathering + self._patience:
             return happened
         self.anyone_ready = True
-        for member in late:
+        without = [member for member in late if not member.has_room]
+        for member in without:
             member.assignment = None
         for member in members:
-            if member.assignment is not None:
+            if member.ready and member.assignment is not None:
                 self._send(member)
-        # They come first: a loss that is handled before them could close a barrier, and a worker that is late would be
-        # sent another assignment.
-        return [NoRoom(tuple(member.settings.worker for member in late)), *happened] if late else happened
+        # They come first: a loss that is handled before them could close a barrier, and they would be sent another
+        # assignment.
+        return [NoRoom(tuple(member.settings.worker for member in without)), *happened] if without else happened
 
     def _welcome(self, member: M, model: ModelFacts) -> Lost | None:
         if self.present is None and member.settings.worker != 0:  # the first worker says with what the run begins

@@ -17,7 +17,7 @@ import ray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from orlomo.engines.loops.opening import PRELOAD
+from orlomo.engines.loops.opening import PRELOADED
 from orlomo.engines.loops.port import Come, Ended, Memory, Placed
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.loops.processes import LoopProcesses
@@ -57,7 +57,7 @@ class LoopHost:
         try:
             # As a tensor, which the process maps: the program may have its data with it.
             program = view(pickled_program), root if has_copy else ""
-            self._processes = LoopProcesses(Starter(*PRELOAD), program, self.settings, _serve)
+            self._processes = LoopProcesses(Starter(PRELOADED), program, self.settings, _serve)
         except Exception as error:
             return Heard(failed(error), {})
         return self.listen()
