@@ -54,7 +54,7 @@ def current() -> Worker | None:
 def worker() -> Worker:
     """This process as a worker of a run; in a script that is started alone, one that does nothing.
 
-    >>> import torch
+    >>> import orlomo, torch
     >>> model = torch.nn.Linear(4, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     >>> loader = torch.utils.data.DataLoader(torch.randn(8, 4), batch_size=4)
@@ -95,7 +95,8 @@ class Worker:
         self._assignment: Assignment | None = None
         self._leased: dict[int, LeasedLoader] = {}  # by the id of the user's data loader
         self._data: DataFacts | None = None  # what was said when the first round began
-        self._epochs: int | None = None  # as the loop says
+        self._epochs: float | None = None  # as the loop says
+        self._follows = True  # the loop counts its epochs itself: those of the run are only followed
         self._epoch = 0
         self._used: Lease | None = None  # of this round's lease, so far
         self._batches = 0  # of this round, so far
@@ -122,6 +123,18 @@ class Worker:
         True in a script that is started alone.
         """
         return self._chief
+
+    @property
+    def last_of_round(self) -> bool:
+        """Whether the batch at hand is the last one of its round: where gradients are accumulated, step here too.
+
+        Never in a script that is started alone.
+        """
+        if self._assignment is None or self._data is None:
+            return False
+        if self._data.sampling == SHARED:
+            return self._current is not None and self._current == self._lease
+        return self._batches + 1 >= self._assignment.local_steps * self._data.accumulate
 
     @property
     def attached(self) -> bool:
@@ -213,7 +226,7 @@ class Worker:
             yield from range(count)
             return
         self._check_attached("epochs")
-        self._epochs = count
+        self._epochs, self._follows = count, False
         while not self._ended():
             before = self._delivered, self._rounds
             yield self._epoch
@@ -231,19 +244,23 @@ class Worker:
             elif lease.epoch > self._epoch:
                 self._epoch = lease.epoch
 
-    def batches(self, loader: Iterable[T], *, accumulate: int = 1, sampling: str = SHARED) -> Iterable[T]:
+    def batches(
+        self, loader: Iterable[T], *, accumulate: int = 1, sampling: str = SHARED, epochs: float | None = None
+    ) -> Iterable[T]:
         """The batches of this worker, from the user's data loader.
 
         Args:
             accumulate: batches per optimizer step, where gradients are accumulated.
             sampling: "shared": all workers share the samples, each of which is used once per epoch, whatever happens
                 to workers. "own": whatever the loader gives, in each worker.
+            epochs: how many the run has, in a loop that does not iterate over `worker.epochs`.
         """
         require(isinstance(accumulate, int) and accumulate >= 1, f"accumulate must be at least 1, not {accumulate!r}")
         require(sampling in (SHARED, OWN), f'sampling must be "shared" or "own", not {sampling!r}')
         if self._port is None:
             return loader
         self._check_attached("batches")
+        self._epochs = self._epochs if epochs is None else epochs
         return self._shared(loader, accumulate) if sampling == SHARED else self._own(loader, accumulate)
 
     def global_params(self) -> AbstractContextManager[object]:
@@ -265,11 +282,12 @@ class Worker:
             part = settings.group_rank, settings.group
             self._leased[id(loader)] = leased = LeasedLoader(given, settings.seed, accumulate, part)
         self._begin(leased.facts(self._epochs))
-        if self._used is not None and self._used == self._lease:  # the loop was left with the last batch of a round
-            self._finish_round()
+        self._settle()
         if self._ended():
             return
         assert self._assignment is not None
+        if self._follows and self._lease is not None:
+            self._epoch = max(self._epoch, self._lease.epoch)
         leased.queue.hold(self._assignment.order.leases)
         for batch, lease, stop in leased.iterate(self._epoch):
             self._current = lease._replace(stop=stop)
@@ -289,8 +307,6 @@ class Worker:
                 if self._finish_round():
                     return
                 leased.queue.hold(self._assignment.order.leases)
-        if self._epochs is None and self._lease is not None:  # a loop that counts its epochs itself
-            self._epoch = max(self._epoch, self._lease.epoch)
 
     def _own(self, loader: Iterable[T], accumulate: int) -> Iterator[T]:
         try:
@@ -316,6 +332,11 @@ class Worker:
         """What this round is to use."""
         order = None if self._assignment is None else self._assignment.order
         return order.leases[0] if order is not None and order.leases else None
+
+    def _settle(self) -> None:
+        """Report a round whose last batch has been used, where the loop was left with that batch."""
+        if self._used is not None and self._used == self._lease:
+            self._finish_round()
 
     @property
     def _attached_steps(self) -> int:
