@@ -87,12 +87,10 @@ def failed(error: BaseException) -> Failed:
 
 
 class Starter:
-    """Starts processes, which end with this one.
+    """Starts processes, which end with this one."""
 
-    `preload`: modules that every process will need, loaded once for all, if this is the first starter here.
-    """
-
-    def __init__(self, preload: tuple[str, ...] = ()) -> None:
+    def __init__(self, *preload: str) -> None:
+        """`preload`: modules that new processes have loaded already, beside those of tasks."""
         methods = multiprocessing.get_all_start_methods()
         # On systems without a fork server, processes are spawned.
         self._context: ForkServerContext | SpawnContext
