@@ -20,8 +20,8 @@ from orlomo.errors import ConfigError, require
 from orlomo.loop.messages import DataFacts, LoopSettings, ModelFacts
 from orlomo.loop.program import Program
 
-PRELOAD = ("orlomo.engines.loops.process", "torch._dynamo")
-"""torch loads the second, in more than a second, when a process makes its first optimizer."""
+PRELOADED = ("orlomo.engines.loops.process", "torch._dynamo")
+"""Loaded once for all processes; the second takes a second, and the first optimizer that a process makes needs it."""
 
 
 class OpenedWork(LoopWork):
@@ -73,7 +73,7 @@ def local_crew(
 ) -> LoopCrew:
     """Workers that are processes of this machine; `environment`: of each rank. `together`: as in `LoopCrew`."""
     return LoopCrew(
-        Starter(*PRELOAD),
+        Starter(PRELOADED),
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
@@ -113,7 +113,7 @@ def make_evaluator(
     # One process that is a group of its own: a program that wraps its model runs in it as it is.
     environment = {} if config.group is None else variables(0, 1, 0)
     settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
-    evaluator = LoopEvaluator(Starter(*PRELOAD), program, settings, model)
+    evaluator = LoopEvaluator(Starter(PRELOADED), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator
 
