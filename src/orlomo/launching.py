@@ -137,7 +137,7 @@ def start_loop(
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     with only_run(), ExitStack() as stack:
-        crew = kind.make_crew(config, program, ray, stack)
+        crew = kind.make_crew(config, program, ray, stack, listening.warning)
         config, work = open_loop(crew, config, program, stack)
         check_reads_back(config)
         measured = _measured(work)
@@ -169,7 +169,7 @@ def resume_loop(
     model, data = from_json(saved.values["loop"])
     callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin with an empty one")
     with only_run(), ExitStack() as stack:
-        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack)
+        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack, callbacks.warning)
         crew.model, crew.data = model, data
         evaluator = make_evaluator(model, config, program, stack)
         work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)
