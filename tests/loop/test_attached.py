@@ -229,10 +229,37 @@ def test_a_model_lends_its_memory_to_other_parameters() -> None:
     with pytest.raises(RuntimeError, match="of the user"), attached.loaded(torch.zeros(6)):
         raise RuntimeError("of the user")
     assert torch.equal(attached.vector(), own)
-    with pytest.raises(ConfigError, match="while the model had other parameters"), attached.loaded(torch.zeros(6)):
+    with (
+        pytest.raises(ConfigError, match="parameters that are not its own would be lost"),
+        attached.loaded(torch.zeros(6)),
+    ):
         step(model, optimizer)
     assert torch.equal(attached.vector(), own)
     assert torch.equal(delta(attached, vectors), vectors["params"] - own)
+
+
+def test_after_the_end_a_step_can_be_prevented() -> None:
+    model = nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.1)
+    ended: list[str] = []
+
+    def stepped() -> None:
+        if ended:
+            raise StopIteration
+
+    attached = Attached(model, optimizer, PLAIN, scheduler=scheduler, on_step=stepped)
+    assigned(attached)
+    step(model, optimizer)
+    final, statistics = torch.rand(6), attached.buffers()
+    model(torch.ones(2, 3))
+    ended.append("now")
+    attached.finish(final, statistics, clock=10, epoch=0)
+    with pytest.raises(StopIteration):
+        optimizer.step()
+    assert torch.equal(attached.vector(), final)
+    assert torch.equal(attached.buffers(), statistics)  # type: ignore[arg-type]
+    assert attached.learning_rate == pytest.approx(0.05)
 
 
 def test_state_is_kept_or_reset() -> None:

@@ -124,6 +124,10 @@ class Trained:
             self._split[id(vector)] = kept
         return kept[1]
 
+    def forget(self) -> None:
+        """Let go of the vectors that were used."""
+        self._split.clear()
+
     def by_parameter(self, vector: Tensor) -> dict[int, Tensor]:
         """The same by the parameters' ids."""
         return {id(p): view for p, view in zip(self.params, self.views(vector), strict=True)}
