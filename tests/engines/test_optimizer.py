@@ -63,6 +63,24 @@ def test_interrupted_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
         assert (run.folder / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
+def test_a_worker_that_returns_after_a_crash_begins_with_a_new_optimizer(tmp_path: Path) -> None:
+    faults = (orlomo.Fault(time=4.0, worker=0, kind="crash"), orlomo.Fault(time=6.0, worker=0, kind="return"))
+    cluster = orlomo.Cluster(faults=faults)
+    one, two = (train(with_adamw(), tmp_path / f"{jobs}", jobs=jobs, cluster=cluster) for jobs in (1, 2))
+    assert {"crash", "return"} <= set(one.event_columns["kind"].tolist())
+    assert checksum(one.params) == checksum(two.params)
+    saved = two.checkpoint
+    assert saved is not None
+    task, reports = with_adamw(), one.event_columns["worker"][one.event_columns["kind"] == "report"]
+    rule = OptimizerSteps(task.build(0), task, METHOD)
+    steps = []
+    for worker in range(3):
+        rule.kept.load(saved.tensors[f"optimizer.{worker}"])
+        steps.append(int(rule.optimizer.state[rule.given[0]]["step"]))
+    assert steps[1:] == [2 * int((reports == worker).sum()) for worker in (1, 2)]
+    assert 0 < steps[0] < 2 * int((reports == 0).sum())
+
+
 def test_processes_keep_the_state_and_replay(tmp_path: Path) -> None:
     """Stopped and continued, all workers are new ones with a new optimizer; the record says so."""
     with pytest.raises(orlomo.Interrupted):
