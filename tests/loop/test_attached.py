@@ -278,6 +278,42 @@ def test_state_is_kept_or_reset() -> None:
         Attached(model, sgd(model, momentum=0.9), orlomo.OrLoMo(), state="reset")
 
 
+class Masters(Optimizer):
+    """SGD on float32 copies of the parameters."""
+
+    def __init__(self, params: Any):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            copy = self.state[p].setdefault("copy", p.float().clone())
+            p.copy_(copy.sub_(p.grad, alpha=0.1))
+
+
+def test_an_optimizer_that_goes_on_from_a_copy_has_to_be_reset() -> None:
+    model = nn.Linear(3, 1, dtype=torch.bfloat16)
+    optimizer = Masters(model.parameters())
+    attached = Attached(model, optimizer, PLAIN)
+    vectors = assigned(attached)
+    step(model, optimizer)
+    with pytest.raises(ConfigError, match=r"Masters keeps a copy of the parameters in its state \('copy'\)"):
+        delta(attached, vectors)
+    attached.close()
+    attached = Attached(model, optimizer, PLAIN, state="reset")
+    for value in (1.0, 2.0):
+        vectors = assigned(attached, torch.full((4,), value))
+        step(model, optimizer)
+        moved = delta(attached, vectors)
+        assert moved.abs().max() > 0
+        assert torch.equal(attached.vector(), value - moved)
+    for name in ("AdamW", "ASGD", "Adagrad", "RMSprop", "NAdam", "Adadelta", "Rprop", "Adafactor"):
+        attached = Attached(model, usual := getattr(torch.optim, name)(model.parameters()), PLAIN)
+        vectors = assigned(attached)
+        step(model, usual)
+        delta(attached, vectors)
+
+
 def test_parameters_that_move_without_a_step_are_an_error() -> None:
     one, two = nn.Linear(3, 1), nn.Linear(3, 1)
     first, second = sgd(one), sgd(two)

@@ -16,7 +16,7 @@ from orlomo.loop.buffers import ReportedBuffers
 from orlomo.loop.hooks import CountedSteps
 from orlomo.loop.messages import ModelFacts
 from orlomo.loop.schedulers import STEP, Schedulers, has_scheduler
-from orlomo.loop.vectors import Trained, named_models
+from orlomo.loop.vectors import Trained, check_no_copies, named_models
 from orlomo.methods.inner import check_no_rate, check_optimizers, folds_momentum
 from orlomo.methods.method import Method
 
@@ -60,7 +60,7 @@ class Attached:
         on_step: Callable[[], None] | None = None,
     ):
         require(state in STATES, f"state must be 'keep' or 'reset', not {state!r}")
-        self._method, self._reset, self._on_step = method, state == RESET, on_step
+        self._method, self._reset, self.on_step = method, state == RESET, on_step
         self._folds = folds_momentum(method)
         require(
             not (self._folds and self._reset),
@@ -72,6 +72,7 @@ class Attached:
         self._counted: list[CountedSteps] = []
         self._schedulers: Schedulers | None = None
         self._finished = False
+        self._looked = False  # at the optimizers' state after a first step
         self._lent = False  # the model has other parameters than the worker's own
         self._start: Tensor | None = None  # where a round began, as rounded to the parameters' dtypes
         self._scaled: Tensor | None = None  # the momentum that was sent, without the learning rate
@@ -151,6 +152,10 @@ class Attached:
         delta = self._trained.read(destination["delta_params"])
         torch.sub(vectors["params"] if self._start is None else self._start, delta, out=delta)
         self._check_seen(delta)
+        if self.steps and not self._looked and not self._reset:
+            self._looked = True
+            for optimizer in self.optimizers:
+                check_no_copies(optimizer)
         if self._folds:
             self._read_momentum(destination["delta_momentum"])
         return self.steps, self.learning_rate
@@ -198,12 +203,12 @@ class Attached:
     def _before_step(self) -> None:
         if self._lent:
             raise ConfigError("an optimizer step while the model has parameters that are not its own would be lost")
-        if self._finished and self._on_step is not None:
-            self._on_step()
+        if self._finished and self.on_step is not None:
+            self.on_step()
 
     def _after_step(self) -> None:
-        if not self._finished and self._on_step is not None:
-            self._on_step()
+        if not self._finished and self.on_step is not None:
+            self.on_step()
 
     def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self.optimizers:

@@ -16,6 +16,9 @@ from torch.optim import Optimizer
 from orlomo.errors import ConfigError, require, warn
 from orlomo.loop.messages import ModelFacts
 
+COPIES = ("z", "slow_buffer", "slow_buff", "lookahead_slow_buff", "cached_params")
+"""What ScheduleFree and Lookahead optimizers call the parameters that they keep in their state."""
+
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
 """Parts of names that come from a wrapper around a module, not from the user."""
 
@@ -223,6 +226,23 @@ def _check(name: str, parameter: nn.Parameter) -> None:
         raise ConfigError(f"the parameter {name} is sparse ({parameter.layout}): make it dense, with .to_dense()")
     if not parameter.is_floating_point():
         raise ConfigError(f"the parameter {name} is {parameter.dtype}: only floating-point parameters can be trained")
+
+
+def check_no_copies(optimizer: Optimizer) -> None:
+    """An error where, after a step, an optimizer's state has a copy of the parameters from which it goes on.
+
+    Parameters that are loaded would be lost with the next step, as with float32 copies of bfloat16 parameters.
+    """
+    for p, state in optimizer.state.items():
+        for key, value in state.items() if isinstance(p, Tensor) and isinstance(state, dict) else ():
+            if not isinstance(value, Tensor) or value.shape != p.shape or not value.is_floating_point():
+                continue
+            # torch.optim.ASGD's ax is an average of the parameters that its steps do not use.
+            if key in COPIES or (key != "ax" and p.numel() > 1 and bool(p.any()) and torch.equal(value.to(p), p)):
+                raise ConfigError(
+                    f"{type(optimizer).__name__} keeps a copy of the parameters in its state ({key!r}), which those of "
+                    f"the next round would not change: write attach(..., state='reset')"
+                )
 
 
 def _checksum(still: dict[str, nn.Parameter]) -> str:
