@@ -7,44 +7,28 @@ import multiprocessing.connection
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple
-
-from torch import Tensor
 
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
+from orlomo.engines.loops.facts import End, Present, differs, shape_of
 from orlomo.engines.loops.port import Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.crew import cause_of
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.processes.worker import SlotReport
-from orlomo.engines.slots import Shape, Slot
-from orlomo.loop.buffers import encoding
+from orlomo.engines.slots import Slot
 from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, Welcome
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Vectors
 from orlomo.methods.method import Method
 
-
-class Present(NamedTuple):
-    """The run as it is now: what a worker that says hello is given."""
-
-    vectors: Mapping[str, Tensor]
-    welcome: Welcome
-
-
-class End(NamedTuple):
-    """The run at its end: what every worker is given."""
-
-    params: Tensor
-    buffers: Tensor | None
-    clock: int
-    epoch: int
+GATHER_SECONDS = 10.0
+"""At the beginning workers wait so long for one another, from when the first is ready."""
 
 
 @dataclass
@@ -58,17 +42,11 @@ class LoopMember(Member):
     slot: Slot | None = None
     model: ModelFacts | None = None
     data: DataFacts | None = None
+    early: ModelFacts | None = None  # said before there was a run
     failure: Failed | None = None
     ended: bool = False  # its program has come to its end
     waits: bool = False  # for an answer
     told: bool = False  # that the run is at its end
-
-
-def shape_of(model: ModelFacts, method: Method) -> Shape:
-    """What the memory of a worker holds."""
-    size = encoding(model.buffers).bytes
-    sent, reported = tuple(method.sent_vectors()), method.report_vectors
-    return Shape(model.parameters, model.dtype, size, False, sent, reported)
 
 
 class LoopCrew:
@@ -78,15 +56,23 @@ class LoopCrew:
     """
 
     def __init__(
-        self, starter: Starter, program: Program, method: Method, settings: Callable[[int, int], LoopSettings]
+        self,
+        starter: Starter,
+        program: Program,
+        method: Method,
+        settings: Callable[[int, int], LoopSettings],
+        together: int = 1,
     ):
+        """`together`: workers that are started with the first one, since a program may take long to begin."""
         self._starter, self._program, self._method, self._settings = starter, program, method, settings
+        self._together, self._gathered, self._first_ready = together, False, float("inf")
         self.present: Callable[[], Present] | None = None
         self.model: ModelFacts | None = None  # of the first worker, and so of all
         self.data: DataFacts | None = None
         self.anyone_ready = False  # so far
         self._listening = Listening()
         self.members: dict[int, LoopMember] = {}
+        self.later: list[CrewEvent] = []  # what the next `wait` returns first
         self._leavers: list[LoopMember] = []  # whose programs go on after they have left the run
 
     def __enter__(self) -> LoopCrew:
@@ -101,6 +87,12 @@ class LoopCrew:
 
         At the beginning of a run all workers take part at once.
         """
+        for other in range(1, self._together) if worker == 0 and self.present is None else ():
+            self._start(other, other)
+        self._start(worker, rank)
+        return False
+
+    def _start(self, worker: int, rank: int) -> None:
         if worker not in self.members:
             memory = Memory()
             settings = self._settings(worker, rank)
@@ -112,7 +104,6 @@ class LoopCrew:
             self.members[worker] = LoopMember(settings, memory=memory, process=process, pipe=pipe)
             if self.model is not None:
                 self._make_slot(self.members[worker])
-        return False
 
     def destination(self, worker: int) -> Vectors:
         """Where to write what is assigned to this worker."""
@@ -127,7 +118,7 @@ class LoopCrew:
             if vector.data_ptr() != destination[name].data_ptr():
                 destination[name].copy_(vector)
         member.assignment = assignment.without_vectors()
-        if member.ready:
+        if member.ready and self._gathered:
             self._send(member)
         return assignment.with_vectors(destination)
 
@@ -148,6 +139,7 @@ class LoopCrew:
         until = min((member.deadline for member in listened.values()), default=float("inf")) - now
         found = multiprocessing.connection.wait([*listened, *ends], timeout=max(0.0, min(seconds, until)))
         happened: list[CrewEvent] = []
+        self._gather(now)
         gone = {id(ends[one]): ends[one] for one in found if isinstance(one, int)}
         for member in [listened[pipe] for pipe in found if isinstance(pipe, Connection)]:
             event = self._listen(member)
@@ -157,6 +149,7 @@ class LoopCrew:
         for member in gone.values():
             if not member.pipe.poll():
                 happened.append(self._lost(member, self._cause(member)))
+        happened, self.later = self.later + happened, []
         now = self._listening.now(self.members.values())
         for member in listened.values():
             if reason := member.overdue(now):
@@ -243,7 +236,8 @@ class LoopCrew:
                 elif data != self.data:
                     return self._odd(member, f"it trains on {data}, the first worker on {self.data}")
                 member.data, member.ready, member.waits, self.anyone_ready = data, True, True, True
-                if member.assignment is not None:
+                self._first_ready = min(self._first_ready, time.monotonic())
+                if member.assignment is not None and self._gathered:
                     self._send(member)
                 return Ready(worker)
             case port.Left():
@@ -253,15 +247,36 @@ class LoopCrew:
                 member.ended = True
         return None
 
+    def _gather(self, now: float) -> None:
+        """At the beginning wait until all workers are ready, or the first has waited long enough for the others."""
+        if self.present is None:  # there is no run yet
+            return
+        for member in [member for member in self.members.values() if member.early is not None]:
+            early, member.early = member.early, None
+            assert early is not None
+            if (lost := self._welcome(member, early)) is not None:
+                self.later.append(lost)
+        if self._gathered:
+            return
+        late = [member for member in self.members.values() if not (member.lost or member.ready)]
+        if not late or now > self._first_ready + GATHER_SECONDS:
+            self._gathered = True
+            for member in self.members.values():
+                if member.ready and member.assignment is not None:
+                    self._send(member)
+
     def _welcome(self, member: LoopMember, model: ModelFacts) -> Lost | None:
+        if self.present is None and member.settings.worker != 0:  # the first worker says with what the run begins
+            member.early = model
+            return None
         first = self.model is None
         if self.model is None:
             self.model = model
         elif (difference := differs(model, self.model)) is not None:
             return self._odd(member, difference)
         member.model = model
-        if member.slot is None:
-            self._make_slot(member)
+        for other in [other for other in self.members.values() if other.slot is None]:
+            self._make_slot(other)
         assert member.slot is not None
         welcome = Welcome(0, 0, 0, member.settings.worker == 0)
         if self.present is not None:
@@ -303,23 +318,6 @@ class LoopCrew:
         member.waits = False
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.assignment)
-
-
-def differs(found: ModelFacts, first: ModelFacts) -> str | None:
-    """How what a worker trains differs from what the first one does, in one line; None: it does not."""
-    for number, (name, shape, kind) in enumerate(zip(first.names, first.shapes, first.dtypes, strict=True)):
-        if number >= len(found.names):
-            return f"it has no parameter {name}"
-        here = found.names[number], found.shapes[number], found.dtypes[number]
-        if here != (name, shape, kind):
-            return f"it has {here[0]} {here[1]} {here[2]} where the first has {name} {shape} {kind}"
-    if len(found.names) > len(first.names):
-        return f"it also has the parameter {found.names[len(first.names)]}"
-    if found.frozen != first.frozen:
-        return "its parameters that are not trained are others: initialise them from one seed or one file"
-    if found.buffers != first.buffers:
-        return f"its buffers are {found.buffers}, those of the first {first.buffers}"
-    return None
 
 
 def _end(member: LoopMember) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from torch import Tensor
 
 from orlomo.config import RunConfig
+from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
@@ -66,6 +67,7 @@ def local_crew(config: RunConfig, program: Program, environment: Callable[[int],
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
+        together=config.workers,
     )
 
 
@@ -75,12 +77,15 @@ def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitSt
     Whatever the program raises before that is raised here.
     """
     crew.start(0, 0)
+    others: list[CrewEvent] = []  # of workers that were started with it
     while crew.data is None:
         for event in crew.wait(0.2):
-            if isinstance(event, Lost):
+            if isinstance(event, Lost) and (event.worker == 0 or event.traceback):
                 raise _failed(event)
-            if isinstance(event, Left):
+            if isinstance(event, Left) and event.worker == 0:
                 raise ConfigError("the program ended before its first batch or optimizer step: there is nothing to run")
+            others.append(event)
+    crew.later += others
     assert crew.model is not None
     config, data = planned(config, crew.data)
     slot = crew.place(0)

@@ -14,6 +14,7 @@ from orlomo.errors import ConfigError
 from orlomo.loop import worker as loop
 from orlomo.loop.messages import LoopSettings
 from orlomo.loop.program import Program
+from orlomo.loop.rounds import RunFinished
 from orlomo.seeds import derive, seed_global
 
 
@@ -33,7 +34,7 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     try:
         try:
             program.run(worker)
-        except loop.RunFinished:
+        except RunFinished:
             pass
         except SystemExit as stop:
             if stop.code not in (None, 0):
