@@ -274,3 +274,44 @@ def test_a_run_that_was_stopped_continues(tmp_path):
     kinds = list(run.events["kind"])
     assert kinds.count("crash") == 2
     assert kinds.count("join") == 2
+
+
+def test_what_was_trained_can_be_loaded(tmp_path):
+    run = launch(Loop(), tmp_path / "run", workers=1)
+    model = nn.Linear(8, 1)
+    run.load_into(model)
+    assert nn.utils.parameters_to_vector(model.parameters()).equal(run.params)
+    built = run.model(lambda: nn.Linear(8, 1))
+    assert not built.training
+    assert built.weight.equal(model.weight)
+    with pytest.raises(ConfigError, match="give what makes its model"):
+        run.model()
+    with pytest.raises(ConfigError, match="weight is"):
+        run.load_into(nn.Linear(4, 1))
+
+
+class Tracked(nn.Module):
+    """A frozen layer, a tied one and running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.head(self.norm(self.frozen(x)))
+
+
+def test_buffers_are_averaged_and_frozen_layers_do_not_travel(tmp_path):
+    loop = Loop(
+        model=Tracked, optimizer=lambda params: torch.optim.SGD([p for p in params if p.requires_grad], lr=0.02)
+    )
+    run = launch(loop, tmp_path / "run", "al-sgd", workers=2)
+    assert len(run.params) == 8 + 8 + 8 + 1  # of the norm and the head: the frozen layer's 72 stay where they are
+    model = Tracked()
+    frozen, before = model.frozen.weight.clone(), model.norm.running_mean.clone()
+    run.load_into(model)
+    assert model.frozen.weight.equal(frozen)
+    assert not model.norm.running_mean.equal(before)
+    assert int(model.norm.num_batches_tracked) > 0

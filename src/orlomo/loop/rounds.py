@@ -224,4 +224,5 @@ class Rounds:
         if not (first and answer.index == self._welcome.index):
             attached.load(port.assigned, order.clock, order.epoch)
         # As a function of the round, so that a replay, or another worker in its place, draws the same numbers.
-        seed_global(derive(port.settings.seed, "loop", answer.worker, answer.round))
+        rank = (port.settings.group_rank,) if port.settings.group_rank else ()  # each of a group draws its own
+        seed_global(derive(port.settings.seed, "loop", answer.worker, answer.round, *rank))

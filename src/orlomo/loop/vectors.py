@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from orlomo.errors import ConfigError, require, warn
 from orlomo.loop.messages import ModelFacts
+from orlomo.loop.sharded import copy_part, is_sharded, part, reshard, whole
 
 COPIES = ("z", "slow_buffer", "slow_buff", "lookahead_slow_buff", "cached_params")
 """What ScheduleFree and Lookahead optimizers call the parameters that they keep in their state."""
@@ -71,6 +72,7 @@ class Trained:
 
     def __init__(self, models: Sequence[tuple[str, nn.Module]], optimizers: Sequence[Optimizer]):
         self._optimizers = optimizers
+        self._models = [model for _, model in models]
         self._listed = _listed(optimizers)
         owned = {id(p) for one in self._listed for p in one}
         self.names: list[str] = []
@@ -89,6 +91,7 @@ class Trained:
         self._vector_ids = {id(p) for p in self.params}
         self.dtype = torch.float64 if any(p.dtype == torch.float64 for p in self.params) else torch.float32
         self.exact = all(p.dtype == self.dtype for p in self.params)  # a vector's numbers are not rounded
+        self.sharded = any(is_sharded(p) for p in self.params)
         self._sizes = [p.numel() for p in self.params]
         self._split: dict[int, tuple[Tensor, list[Tensor]]] = {}
         self._versions: dict[str, int] = {}
@@ -151,13 +154,40 @@ class Trained:
     @torch.no_grad()
     def load(self, vector: Tensor) -> None:
         """Parameters from a vector."""
-        torch._foreach_copy_(self.params, self.views(vector))
+        if not self.sharded:
+            torch._foreach_copy_(self.params, self.views(vector))
+            return
+        reshard(self._models)
+        for view, parameter in zip(self.views(vector), self.params, strict=True):
+            copy_part(parameter, view)
 
     @torch.no_grad()
     def read(self, vector: Tensor) -> Tensor:
-        """A vector from the parameters."""
-        torch._foreach_copy_(self.views(vector), self.params)
+        """A vector from the parameters. Where they are sharded, all ranks call it, or `take_part`."""
+        if not self.sharded:
+            torch._foreach_copy_(self.views(vector), self.params)
+            return vector
+        for view, parameter in zip(self.views(vector), self.params, strict=True):
+            view.copy_(whole(parameter))
         return vector
+
+    @torch.no_grad()
+    def take_part(self) -> None:
+        """In what another rank reads."""
+        for parameter in self.params if self.sharded else ():
+            whole(parameter)
+
+    @torch.no_grad()
+    def copy(self) -> list[Tensor]:
+        """Copies of the parameters; of sharded ones, of this rank's parts."""
+        return [part(p).clone() for p in self.params]
+
+    @torch.no_grad()
+    def restore(self, copy: list[Tensor]) -> None:
+        """Parameters from such copies."""
+        if self.sharded:
+            reshard(self._models)
+        torch._foreach_copy_([part(p) for p in self.params], copy)
 
     def empty(self) -> Tensor:
         """A vector of this size on the CPU."""
@@ -233,16 +263,21 @@ def check_no_copies(optimizer: Optimizer) -> None:
 
     Parameters that are loaded would be lost with the next step, as with float32 copies of bfloat16 parameters.
     """
-    for p, state in optimizer.state.items():
-        for key, value in state.items() if isinstance(p, Tensor) and isinstance(state, dict) else ():
-            if not isinstance(value, Tensor) or value.shape != p.shape or not value.is_floating_point():
+    for parameter, state in optimizer.state.items():
+        for key, found in state.items() if isinstance(parameter, Tensor) and isinstance(state, dict) else ():
+            if not isinstance(found, Tensor) or found.shape != parameter.shape or not found.is_floating_point():
                 continue
+            p, value = part(parameter), part(found)  # of a group, only one process looks
             # torch.optim.ASGD's ax is an average of the parameters that its steps do not use.
-            if key in COPIES or (key != "ax" and p.numel() > 1 and bool(p.any()) and torch.equal(value.to(p), p)):
+            if key in COPIES or (key != "ax" and p.numel() > 1 and bool(p.any()) and _equal(value, p)):
                 raise ConfigError(
                     f"{type(optimizer).__name__} keeps a copy of the parameters in its state ({key!r}), which those of "
                     f"the next round would not change: write attach(..., state='reset')"
                 )
+
+
+def _equal(value: Tensor, parameter: Tensor) -> bool:
+    return value.shape == parameter.shape and torch.equal(value.to(parameter), parameter)
 
 
 def _checksum(still: dict[str, nn.Parameter]) -> str:

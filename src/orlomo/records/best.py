@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -53,28 +53,52 @@ def read_best(folder: Path, task: str, seed: int) -> Best | None:
     return None if found is None else replace(found, task=task, seed=seed)
 
 
-def load_model(path: Path, build: Build, task: str, seed: int) -> nn.Module:
+def load_model(path: Path, build: Build, task: str, seed: int, partial: bool = False) -> nn.Module:
     """A module with the parameters and buffers in this file, in evaluation mode: `build`, or what it makes, or None:
-    what the task of this name makes."""
+    what the task of this name makes. `partial`: the file may lack some, which stay as they are."""
     module = _module(build, task, seed)
+    load_state(path, module, partial)
+    return module.eval()
+
+
+def load_state(path: Path, module: nn.Module | Sequence[nn.Module], partial: bool) -> None:
+    """Load the parameters and buffers in this file into a module, or into several that were trained together."""
+    modules = [module] if isinstance(module, nn.Module) else list(module)
+    require(
+        bool(modules) and all(isinstance(one, nn.Module) for one in modules),
+        f"give a torch.nn.Module, or a list of them, not {module!r}",
+    )
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot read {path}: {error}") from None
-    own = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    several = len(modules) > 1
+    own: dict[str, tuple[nn.Module, str, Tensor]] = {}
+    for number, one in enumerate(modules):
+        for name, value in one.state_dict().items():
+            if isinstance(value, Tensor):
+                own[(f"{number}." if several else "") + _plain(name)] = (one, name, value)
     # Compared before anything is loaded: a module that does not fit is left as it was.
-    wrong = [f"the file has no {name}" for name in own.keys() - state.keys()]
+    wrong = [] if partial else [f"the file has no {name}" for name in own.keys() - state.keys()]
     wrong += [f"the module has no {name}" for name in state.keys() - own.keys()]
     wrong += [
-        f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the module"
+        f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name][2].shape)} in the module"
         for name in own.keys() & state.keys()
-        if state[name].shape != own[name].shape
+        if state[name].shape != own[name][2].shape
     ]
     if wrong:
         shown, more = "; ".join(sorted(wrong)[:3]), f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise ConfigError(f"{path} is not of this module ({type(module).__name__}): {shown}{more}")
-    module.load_state_dict(state, strict=False)  # not strict: what is no tensor (`get_extra_state`) is not in the file
-    return module.eval()
+        raise ConfigError(f"{path} is not of this module ({type(modules[0]).__name__}): {shown}{more}")
+    for one in modules:
+        found = {name: state[key] for key, (owner, name, _) in own.items() if owner is one and key in state}
+        one.load_state_dict(found, strict=False)  # not strict: what is no tensor (`get_extra_state`) is not in the file
+
+
+def _plain(name: str) -> str:
+    """A name without what compilers and DDP put in front of it."""
+    while name.startswith(("_orig_mod.", "module.")):
+        name = name.partition(".")[2]
+    return name
 
 
 def _module(build: Build, task: str, seed: int) -> nn.Module:

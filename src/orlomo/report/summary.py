@@ -62,8 +62,13 @@ def summarise(run: Run) -> Summary:
     delays = events["delay"][events["kind"] == "report"]
     checkpoint = run.checkpoint
 
+    # A loop of the user's own may have no evaluation: then what the trace and the checkpoint say.
+    otherwise = {"seconds": float(events["finish"][-1]) if len(events["finish"]) else math.nan}
+    if checkpoint is not None:
+        otherwise["real_seconds"] = checkpoint.values["real_seconds"]
+
     def last(name: str) -> float:
-        return float(metrics[name][-1]) if len(metrics["iteration"]) else math.nan
+        return float(metrics[name][-1]) if len(metrics["iteration"]) else otherwise.get(name, math.nan)
 
     return Summary(
         folder=str(run.folder),

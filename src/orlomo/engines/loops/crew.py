@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.connection
-import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
 from orlomo.engines.loops.facts import End, Present, differs, shape_of
-from orlomo.engines.loops.port import Memory
-from orlomo.engines.loops.process import serve_loop
-from orlomo.engines.processes.crew import cause_of
+from orlomo.engines.loops.processes import LoopProcesses
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.slots import Slot
@@ -36,15 +29,12 @@ class LoopMember(Member):
     """A worker process."""
 
     settings: LoopSettings
-    memory: Memory = field(kw_only=True)
-    process: BaseProcess = field(kw_only=True)
-    pipe: Connection = field(kw_only=True)
+    processes: LoopProcesses = field(kw_only=True)
     slot: Slot | None = None
     model: ModelFacts | None = None
     data: DataFacts | None = None
     early: ModelFacts | None = None  # said before there was a run
     failure: Failed | None = None
-    ended: bool = False  # its program has come to its end
     waits: bool = False  # for an answer
     told: bool = False  # that the run is at its end
 
@@ -94,14 +84,9 @@ class LoopCrew:
 
     def _start(self, worker: int, rank: int) -> None:
         if worker not in self.members:
-            memory = Memory()
             settings = self._settings(worker, rank)
-            try:
-                process, pipe = self._starter.start(serve_loop, self._program, settings, memory, daemon=False)
-            except BaseException:
-                memory.close()
-                raise
-            self.members[worker] = LoopMember(settings, memory=memory, process=process, pipe=pipe)
+            processes = LoopProcesses(self._starter, self._program, settings)
+            self.members[worker] = LoopMember(settings, processes=processes)
             if self.model is not None:
                 self._make_slot(self.members[worker])
 
@@ -133,25 +118,19 @@ class LoopCrew:
     def wait(self, seconds: float) -> list[CrewEvent]:
         """What has happened, in the order it happened; nothing, if nothing does for so long."""
         now = self._listening.now(self.members.values())
-        listened = {member.pipe: member for member in self.members.values() if not member.lost}
-        # The pipe of a killed worker stays open as long as the processes that it has started live.
-        ends = {member.process.sentinel: member for member in listened.values()}
-        until = min((member.deadline for member in listened.values()), default=float("inf")) - now
-        found = multiprocessing.connection.wait([*listened, *ends], timeout=max(0.0, min(seconds, until)))
+        listened = [member for member in self.members.values() if not member.lost]
+        until = min((member.deadline for member in listened), default=float("inf")) - now
+        handles = {handle: member for member in listened for handle in member.processes.handles}
+        found = multiprocessing.connection.wait(list(handles), timeout=max(0.0, min(seconds, until)))
         happened: list[CrewEvent] = []
         self._gather(now)
-        gone = {id(ends[one]): ends[one] for one in found if isinstance(one, int)}
-        for member in [listened[pipe] for pipe in found if isinstance(pipe, Connection)]:
-            event = self._listen(member)
-            gone.pop(id(member), None)  # it may have said more than one thing: the rest is heard the next time
+        for member in {id(handles[one]): handles[one] for one in found}.values():  # type: ignore[index]
+            event = self._listen(member)  # it may have said more than one thing: the rest is heard the next time
             if event is not None:
                 happened.append(event)
-        for member in gone.values():
-            if not member.pipe.poll():
-                happened.append(self._lost(member, self._cause(member)))
         happened, self.later = self.later + happened, []
         now = self._listening.now(self.members.values())
-        for member in listened.values():
+        for member in listened:
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
         # First come, first served: by the clock that all processes of a machine share.
@@ -160,7 +139,7 @@ class LoopCrew:
     def listing(self) -> list[dict[str, str | int | None]]:
         """One row per worker, for display."""
         return [
-            {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
+            {"worker": worker, "pid": member.processes.pid, "state": member.state, "rounds": member.rounds}
             for worker, member in sorted(self.members.items())
         ]
 
@@ -193,14 +172,14 @@ class LoopCrew:
             for event in self.wait(0.2):
                 if isinstance(event, Lost):
                     member = self.members.pop(event.worker)
-                    if not member.ended:
+                    if not member.processes.ended:
                         warn(f"worker {event.worker} is lost at the end of the run: {event.reason}")
                     _end(member)
         until = time.monotonic() + START_SECONDS
         for member in self._leavers:
-            while member.process.is_alive() and time.monotonic() < until:
+            while member.processes.alive and time.monotonic() < until:
                 idle()
-                multiprocessing.connection.wait([member.process.sentinel], 0.2)
+                member.processes.wait(0.2)
 
     def _tell_end(self, member: LoopMember, end: End, chief: bool) -> None:
         slot = self.place(member.settings.worker)
@@ -209,23 +188,21 @@ class LoopCrew:
             slot.buffers.copy_(end.buffers)
         member.told, member.waits, member.ready = True, False, False
         member.sent, member.excused, member.allowed = time.monotonic(), 0.0, START_SECONDS
-        with contextlib.suppress(OSError):
-            member.pipe.send(Finished(end.clock, end.epoch, chief))
+        member.processes.send(Finished(end.clock, end.epoch, chief))
 
     # Messages
 
     def _listen(self, member: LoopMember) -> CrewEvent | None:
         try:
-            message = member.pipe.recv()
-        except (EOFError, OSError):
-            return self._lost(member, self._cause(member))
+            message = member.processes.receive()
+        except EOFError:
+            member.failure = member.failure or member.processes.failure()
+            return self._lost(member, member.failure.error)
         worker = member.settings.worker
         match message:
             case SlotReport():
                 member.waits = True
                 return self._arrived(member, message)
-            case Failed():
-                member.failure = message
             case port.Hello(model):
                 return self._welcome(member, model)
             case port.Placed():
@@ -243,8 +220,6 @@ class LoopCrew:
             case port.Left():
                 member.told = True
                 return Left(worker)
-            case port.Ended():
-                member.ended = True
         return None
 
     def _gather(self, now: float) -> None:
@@ -286,13 +261,12 @@ class LoopCrew:
             else:
                 for name, vector in vectors.items():
                     member.slot.assignment[name].copy_(vector)
-        with contextlib.suppress(OSError):
-            member.pipe.send(port.Come(member.slot.shape, first and self.present is None, welcome))
+        member.processes.send(port.Come(member.slot.shape, first and self.present is None, welcome))
         return None
 
     def _make_slot(self, member: LoopMember) -> None:
         assert self.model is not None
-        member.slot = member.memory.slot(shape_of(self.model, self._method), create=True)
+        member.slot = member.processes.memory.slot(shape_of(self.model, self._method), create=True)
 
     def _arrived(self, member: LoopMember, light: SlotReport) -> Arrived:
         member.finish()
@@ -306,9 +280,6 @@ class LoopCrew:
         member.failure = Failed(text, text)
         return self._lost(member, text)
 
-    def _cause(self, member: LoopMember) -> str:
-        return cause_of(member.process) if member.failure is None else member.failure.error
-
     def _lost(self, member: LoopMember, reason: str) -> Lost:
         member.lost = True
         return Lost(member.settings.worker, reason, member.failure.traceback if member.failure else "")
@@ -316,20 +287,11 @@ class LoopCrew:
     def _send(self, member: LoopMember) -> None:
         member.begin()
         member.waits = False
-        with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
-            member.pipe.send(member.assignment)
+        member.processes.send(member.assignment)
 
 
 def _end(member: LoopMember) -> None:
-    """End a worker's process and those that it has started, and forget it."""
-    pid = member.process.pid
-    if pid is not None and hasattr(os, "killpg"):
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-    member.process.kill()
-    member.process.join()
-    member.process.close()
-    member.pipe.close()
+    """End a worker's processes and those that they have started, and forget it."""
+    member.processes.end()
     if member.slot is not None:
         member.slot.close()
-    member.memory.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -12,11 +13,15 @@ from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
+from orlomo.engines.loops.processes import variables
 from orlomo.engines.loops.work import LoopWork, planned
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import ConfigError, require
 from orlomo.loop.messages import DataFacts, LoopSettings, ModelFacts
 from orlomo.loop.program import Program
+
+PRELOAD = ("orlomo.engines.loops.process", "torch._dynamo")
+"""torch loads the second, in more than a second, when a process makes its first optimizer."""
 
 
 class OpenedWork(LoopWork):
@@ -63,7 +68,7 @@ def loop_settings(
 def local_crew(config: RunConfig, program: Program, environment: Callable[[int], Mapping[str, str]]) -> LoopCrew:
     """Workers that are processes of this machine; `environment`: of each rank."""
     return LoopCrew(
-        Starter(),
+        Starter(*PRELOAD),
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
@@ -100,8 +105,10 @@ def make_evaluator(
     """A process that evaluates, where the loop has a function for it."""
     if not model.evaluates:
         return NoEvaluator()
-    settings = loop_settings(config, -1, 0, {}, evaluates=True)
-    evaluator = LoopEvaluator(Starter(), program, settings, model)
+    # One process that is a group of its own: a program that wraps its model runs in it as it is.
+    environment = {} if config.group is None else variables(0, 1, 0)
+    settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
+    evaluator = LoopEvaluator(Starter(*PRELOAD), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator
 

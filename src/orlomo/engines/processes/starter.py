@@ -17,6 +17,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import ChainMap
 from collections.abc import Callable, Iterator
@@ -76,17 +77,20 @@ class Failed(NamedTuple):
 
     error: str
     traceback: str
+    at: float = 0.0  # by the system's monotonic clock
 
 
 def failed(error: BaseException) -> Failed:
     """What to say about this error, being handled."""
-    return Failed((f"{type(error).__name__}: {error}".splitlines() or [""])[0], traceback.format_exc())
+    line = (f"{type(error).__name__}: {error}".splitlines() or [""])[0]
+    return Failed(line, traceback.format_exc(), time.monotonic())
 
 
 class Starter:
     """Starts processes, which end with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *preload: str) -> None:
+        """`preload`: modules that new processes have loaded already, beside those of tasks."""
         methods = multiprocessing.get_all_start_methods()
         # On systems without a fork server, processes are spawned.
         self._context: ForkServerContext | SpawnContext
@@ -94,7 +98,7 @@ class Starter:
             self._context = multiprocessing.get_context("spawn")
         else:
             self._context = multiprocessing.get_context("forkserver")
-            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker"])
+            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker", *preload])
             from multiprocessing.forkserver import ensure_running  # not on every system
 
             with _signals_blocked():
