@@ -20,6 +20,7 @@ from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
 from orlomo.engines.loops.port import Memory
 from orlomo.engines.loops.process import serve_loop
+from orlomo.engines.loops.work import differs
 from orlomo.engines.processes.crew import cause_of
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.processes.worker import SlotReport
@@ -29,6 +30,10 @@ from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, 
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Vectors
 from orlomo.methods.method import Method
+
+
+GATHER_SECONDS = 30.0
+"""How long a worker that is ready waits for the others at the beginning of a run."""
 
 
 class Present(NamedTuple):
@@ -84,7 +89,8 @@ class LoopCrew:
         self.present: Callable[[], Present] | None = None
         self.model: ModelFacts | None = None  # of the first worker, and so of all
         self.data: DataFacts | None = None
-        self.anyone_ready = False  # so far
+        self.anyone_ready = False  # and the beginning is over
+        self._first_ready = float("inf")
         self._listening = Listening()
         self.members: dict[int, LoopMember] = {}
         self._leavers: list[LoopMember] = []  # whose programs go on after they have left the run
@@ -127,7 +133,7 @@ class LoopCrew:
             if vector.data_ptr() != destination[name].data_ptr():
                 destination[name].copy_(vector)
         member.assignment = assignment.without_vectors()
-        if member.ready:
+        if member.ready and self.anyone_ready:
             self._send(member)
         return assignment.with_vectors(destination)
 
@@ -161,6 +167,7 @@ class LoopCrew:
         for member in listened.values():
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
+        self._gather(now)
         # First come, first served: by the clock that all processes of a machine share.
         return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
 
@@ -242,8 +249,9 @@ class LoopCrew:
                     self.data = data
                 elif data != self.data:
                     return self._odd(member, f"it trains on {data}, the first worker on {self.data}")
-                member.data, member.ready, member.waits, self.anyone_ready = data, True, True, True
-                if member.assignment is not None:
+                member.data, member.ready, member.waits = data, True, True
+                self._first_ready = min(self._first_ready, time.monotonic())
+                if member.assignment is not None and self.anyone_ready:
                     self._send(member)
                 return Ready(worker)
             case port.Left():
@@ -252,6 +260,20 @@ class LoopCrew:
             case port.Ended():
                 member.ended = True
         return None
+
+    def _gather(self, now: float) -> None:
+        """The first rounds begin when all workers are ready, or when the first has waited long enough.
+
+        A program may take long to start: the first worker would have done a short run alone by then.
+        """
+        members = [member for member in self.members.values() if not member.lost]
+        if self.present is None or self.anyone_ready or now < self._first_ready:
+            return
+        if all(member.ready for member in members) or now > self._first_ready + GATHER_SECONDS:
+            self.anyone_ready = True
+            for member in members:
+                if member.ready and member.assignment is not None:
+                    self._send(member)
 
     def _welcome(self, member: LoopMember, model: ModelFacts) -> Lost | None:
         first = self.model is None
@@ -303,23 +325,6 @@ class LoopCrew:
         member.waits = False
         with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
             member.pipe.send(member.assignment)
-
-
-def differs(found: ModelFacts, first: ModelFacts) -> str | None:
-    """How what a worker trains differs from what the first one does, in one line; None: it does not."""
-    for number, (name, shape, kind) in enumerate(zip(first.names, first.shapes, first.dtypes, strict=True)):
-        if number >= len(found.names):
-            return f"it has no parameter {name}"
-        here = found.names[number], found.shapes[number], found.dtypes[number]
-        if here != (name, shape, kind):
-            return f"it has {here[0]} {here[1]} {here[2]} where the first has {name} {shape} {kind}"
-    if len(found.names) > len(first.names):
-        return f"it also has the parameter {found.names[len(first.names)]}"
-    if found.frozen != first.frozen:
-        return "its parameters that are not trained are others: initialise them from one seed or one file"
-    if found.buffers != first.buffers:
-        return f"its buffers are {found.buffers}, those of the first {first.buffers}"
-    return None
 
 
 def _end(member: LoopMember) -> None:
