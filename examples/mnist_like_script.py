@@ -1,20 +1,19 @@
-"""An ordinary training script that `orlomo run` can train on many workers: the five lines that differ say `worker`.
+"""An ordinary training script that `orlomo run` can train on many workers.
 
     python examples/mnist_like_script.py --save model.pt
     orlomo run --workers 4 --local-steps 8 examples/mnist_like_script.py --save model.pt
 
-`mnist_like_script_before.py` is the same script without them.
+`mnist_like_script_before.py` is the same script before: the five lines with `orlomo` or `worker` differ.
 """
 
 import argparse
 
+import orlomo
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
-
-import orlomo
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:

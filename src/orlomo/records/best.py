@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,29 +41,40 @@ class Best:
     metrics: Row
     task: str = field(default="custom", repr=False)
     seed: int = field(default=0, repr=False)
+    whole: bool = field(default=True, repr=False)
 
     def model(self, build: Build = None) -> nn.Module:
         """The model as `Run.model` gives it, with these parameters and buffers."""
-        return load_model(self.path, build, self.task, self.seed)
+        return load_model(self.path, build, self.task, self.seed, self.whole)
 
 
-def read_best(folder: Path, task: str, seed: int) -> Best | None:
+def read_best(folder: Path, task: str, seed: int, whole: bool) -> Best | None:
     """The best model of a run folder; None where none was kept."""
     found = _read(folder / BEST)
-    return None if found is None else replace(found, task=task, seed=seed)
+    return None if found is None else replace(found, task=task, seed=seed, whole=whole)
 
 
-def load_model(path: Path, build: Build, task: str, seed: int) -> nn.Module:
+def load_model(path: Path, build: Build, task: str, seed: int, whole: bool) -> nn.Module:
     """A module with the parameters and buffers in this file, in evaluation mode: `build`, or what it makes, or None:
-    what the task of this name makes."""
-    module = _module(build, task, seed)
+    what the task of this name makes. `whole`: see `load_into`."""
+    module = _module(build, task, seed, whole)
+    load_into(path, module, whole)
+    return module.eval()
+
+
+def load_into(path: Path, model: nn.Module | Sequence[nn.Module], whole: bool) -> None:
+    """Load the parameters and buffers in this file into a module, or several. `whole`: the file has all of them.
+
+    Of a loop of the user's own it has those that were trained, tied ones once: the others stay as they are.
+    """
+    module = model if isinstance(model, nn.Module) else model[0] if len(model) == 1 else nn.ModuleList(model)
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot read {path}: {error}") from None
     own = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
     # Compared before anything is loaded: a module that does not fit is left as it was.
-    wrong = [f"the file has no {name}" for name in own.keys() - state.keys()]
+    wrong = [f"the file has no {name}" for name in own.keys() - state.keys()] if whole else []
     wrong += [f"the module has no {name}" for name in state.keys() - own.keys()]
     wrong += [
         f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the module"
@@ -74,21 +85,22 @@ def load_model(path: Path, build: Build, task: str, seed: int) -> nn.Module:
         shown, more = "; ".join(sorted(wrong)[:3]), f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ConfigError(f"{path} is not of this module ({type(module).__name__}): {shown}{more}")
     module.load_state_dict(state, strict=False)  # not strict: what is no tensor (`get_extra_state`) is not in the file
-    return module.eval()
 
 
-def _module(build: Build, task: str, seed: int) -> nn.Module:
+def _module(build: Build, task: str, seed: int, whole: bool) -> nn.Module:
     """As at the start of the run: buffers that are not in a state dict are built, maybe at random, as they were."""
     if isinstance(build, nn.Module):
         return build
+    if build is None and not whole:
+        raise ConfigError("the run trained the model of a loop of your own: give it, as in run.model(model)")
     if build is None and task == "custom":
         raise ConfigError(
             "the run trained a Task that only Python has: give it, or what makes its model, as in run.model(task)"
         )
     from orlomo.tasks.registry import task as task_by_name
 
-    whole = task_by_name(task) if build is None else build
-    make: Any = whole if isinstance(whole, type) else getattr(whole, "model", whole)  # of a Task
+    given = task_by_name(task) if build is None else build
+    make: Any = given if isinstance(given, type) else getattr(given, "model", given)  # of a Task
     require(callable(make), f"give a Task, a function that makes the module, or a module, not {build!r}")
     with isolated():
         seed_global(derive(seed, "model"))

@@ -18,7 +18,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -173,16 +173,26 @@ class Run:
         >>> run.model().training
         False
         """
+        config = self.config
+        return best_model.load_model(self._model_file(), build, config.task, config.seed, not config.is_loop)
+
+    def load_into(self, model: nn.Module | Sequence[nn.Module]) -> None:
+        """Load what was trained, and the buffers, into a model; or into several, where a loop attached several.
+
+        What a loop did not train stays as it is.
+        """
+        best_model.load_into(self._model_file(), model, not self.config.is_loop)
+
+    def _model_file(self) -> Path:
         path = self.folder / "model.safetensors"
         if not path.is_file():
             raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
-        return best_model.load_model(path, build, self.config.task, self.config.seed)
+        return path
 
     @property
     def best(self) -> Best | None:
-        """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback such as
-        `orlomo.KeepBest` kept one."""
-        return best_model.read_best(self.folder, self.config.task, self.config.seed)
+        """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback, as KeepBest, kept one."""
+        return best_model.read_best(self.folder, self.config.task, self.config.seed, not self.config.is_loop)
 
     @property
     def state(self) -> str:
