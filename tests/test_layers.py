@@ -63,6 +63,9 @@ LONGER: dict[str, str] = {}
 
 MOST_MODULES = 10
 LARGER: dict[str, str] = {
+    ".": "the calls that users make, and what everything needs",
+    "engines": "what all engines share",
+    "engines/loops": "what all engines share of a user's loop, and what each has of its own",
     "loop": "in the user's process: the model's side and the data's side",
     "methods/papers": "one file per paper",
     "tasks": "four of them are the built-in tasks and their models",

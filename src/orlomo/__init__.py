@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from orlomo.errors import Diverged, Interrupted, OrlomoError, ReportRefused
     from orlomo.flat import Group
     from orlomo.launching import launch
-    from orlomo.loop.worker import RunFinished, Worker, worker
+    from orlomo.loop.rounds import RunFinished
+    from orlomo.loop.worker import Worker, worker
     from orlomo.methods.ledger import Fold
     from orlomo.methods.messages import Assignment, Report, WorkerState
     from orlomo.methods.method import Method
@@ -51,7 +52,8 @@ _MODULES = {
     "errors": ("Diverged", "Interrupted", "OrlomoError", "ReportRefused"),
     "flat": ("Group",),
     "launching": ("launch",),
-    "loop.worker": ("RunFinished", "Worker", "worker"),
+    "loop.rounds": ("RunFinished",),
+    "loop.worker": ("Worker", "worker"),
     "methods.ledger": ("Fold",),
     "methods.messages": ("Assignment", "Report", "WorkerState"),
     "methods.method": ("Method",),

@@ -116,7 +116,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def _runs(folder: Path) -> list[Path]:
     """The run in this folder, or those that it is a folder of."""
-    from orlomo.records.run import runs_in
+    from orlomo.records.folders import runs_in
 
     return [folder] if (folder / "config.toml").exists() else runs_in(folder) or [folder]
 

@@ -16,6 +16,7 @@ from orlomo.loop.buffers import ReportedBuffers
 from orlomo.loop.hooks import CountedSteps
 from orlomo.loop.messages import ModelFacts
 from orlomo.loop.schedulers import STEP, Schedulers, has_scheduler
+from orlomo.loop.sharded import check_method, check_wrappers, reshard
 from orlomo.loop.vectors import Trained, named_models
 from orlomo.methods.inner import check_no_rate, check_optimizers, folds_momentum
 from orlomo.methods.method import Method
@@ -60,7 +61,7 @@ class Attached:
         on_step: Callable[[], None] | None = None,
     ):
         require(state in STATES, f"state must be 'keep' or 'reset', not {state!r}")
-        self._method, self._reset, self._on_step = method, state == RESET, on_step
+        self._method, self._reset, self.on_step = method, state == RESET, on_step
         self._folds = folds_momentum(method)
         require(
             not (self._folds and self._reset),
@@ -81,7 +82,10 @@ class Attached:
                 self._counted.append(CountedSteps(one, self._after_step))
             check_no_rate(method)
             check_optimizers(method, self.optimizers)
+            check_wrappers(self.models)
+            reshard(self.models)
             self._trained = Trained(named, self.optimizers)
+            check_method(method, self._trained.sharded)
             self._schedulers = Schedulers(scheduler, self.optimizers, unit)
             self._buffers = ReportedBuffers(named)
             self.facts: ModelFacts = self._trained.facts(self._buffers.facts)
@@ -142,8 +146,12 @@ class Attached:
     def measure(self, vectors: Mapping[str, Tensor], destination: Mapping[str, Tensor]) -> tuple[int, float]:
         """End a round: write what is reported to `destination`; the steps made, and the learning rate.
 
-        `vectors`: the same, with the same values, as `load` was given.
+        `vectors`: the same, with the same values, as `load` was given. `destination` is empty where another process of
+        a group reports.
         """
+        if not destination:
+            self._trained.take_part()
+            return self.steps, self.learning_rate
         self._trained.check_same()
         self._trained.end_watch()
         self._check_settings()
@@ -157,7 +165,7 @@ class Attached:
     @contextmanager
     def loaded(self, vector: Tensor, buffers: Tensor | None = None) -> Iterator[None]:
         """Within, the models have these parameters (and buffers); afterwards their own again."""
-        own = [p.detach().clone() for p in self._trained.params]
+        own = self._trained.copy()
         own_buffers = None if buffers is None else self._buffers.read()
         self._trained.load(vector)
         if buffers is not None:
@@ -167,8 +175,7 @@ class Attached:
             yield
         finally:
             self._lent = False
-            with torch.no_grad():
-                torch._foreach_copy_(self._trained.params, own)
+            self._trained.restore(own)
             if own_buffers is not None:
                 self._buffers.load(own_buffers)
 
@@ -191,8 +198,8 @@ class Attached:
     def _after_step(self) -> None:
         if self._lent:
             raise ConfigError("an optimizer made a step while the model had other parameters: these steps are lost")
-        if self._on_step is not None:
-            self._on_step()
+        if self.on_step is not None:
+            self.on_step()
 
     def _groups(self) -> Iterator[dict[str, Any]]:
         for optimizer in self.optimizers:

@@ -63,6 +63,7 @@ class DataFacts:
     accumulate: int = 1  # batches per optimizer step
     epochs: float | None = None  # as the loop says; None: it does not
     ahead: int = 0  # batches that the data loader asks for before they are used
+    steps_only: bool = False  # there are no batches: what is counted are optimizer steps
     block: int | None = None  # samples per round; None: local_steps * accumulate * batch_size for each process
 
 

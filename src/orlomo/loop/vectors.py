@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from orlomo.errors import ConfigError, require, warn
 from orlomo.loop.messages import ModelFacts
+from orlomo.loop.sharded import copy_part, is_sharded, part, reshard, whole
 
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
 """Parts of names that come from a wrapper around a module, not from the user."""
@@ -68,6 +69,7 @@ class Trained:
 
     def __init__(self, models: Sequence[tuple[str, nn.Module]], optimizers: Sequence[Optimizer]):
         self._optimizers = optimizers
+        self._models = [model for _, model in models]
         self._listed = _listed(optimizers)
         owned = {id(p) for one in self._listed for p in one}
         self.names: list[str] = []
@@ -86,6 +88,7 @@ class Trained:
         self._vector_ids = {id(p) for p in self.params}
         self.dtype = torch.float64 if any(p.dtype == torch.float64 for p in self.params) else torch.float32
         self.exact = all(p.dtype == self.dtype for p in self.params)  # a vector's numbers are not rounded
+        self.sharded = any(is_sharded(p) for p in self.params)
         self._sizes = [p.numel() for p in self.params]
         self._split: dict[int, tuple[Tensor, list[Tensor]]] = {}
         self._versions: dict[str, int] = {}
@@ -144,13 +147,40 @@ class Trained:
     @torch.no_grad()
     def load(self, vector: Tensor) -> None:
         """Parameters from a vector."""
-        torch._foreach_copy_(self.params, self.views(vector))
+        if not self.sharded:
+            torch._foreach_copy_(self.params, self.views(vector))
+            return
+        reshard(self._models)
+        for view, parameter in zip(self.views(vector), self.params, strict=True):
+            copy_part(parameter, view)
 
     @torch.no_grad()
     def read(self, vector: Tensor) -> Tensor:
-        """A vector from the parameters."""
-        torch._foreach_copy_(self.views(vector), self.params)
+        """A vector from the parameters. Where they are sharded, all ranks call it, or `take_part`."""
+        if not self.sharded:
+            torch._foreach_copy_(self.views(vector), self.params)
+            return vector
+        for view, parameter in zip(self.views(vector), self.params, strict=True):
+            view.copy_(whole(parameter))
         return vector
+
+    @torch.no_grad()
+    def take_part(self) -> None:
+        """In what another rank reads."""
+        for parameter in self.params if self.sharded else ():
+            whole(parameter)
+
+    @torch.no_grad()
+    def copy(self) -> list[Tensor]:
+        """Copies of the parameters; of sharded ones, of this rank's parts."""
+        return [part(p).clone() for p in self.params]
+
+    @torch.no_grad()
+    def restore(self, copy: list[Tensor]) -> None:
+        """Parameters from such copies."""
+        if self.sharded:
+            reshard(self._models)
+        torch._foreach_copy_([part(p) for p in self.params], copy)
 
     def empty(self) -> Tensor:
         """A vector of this size on the CPU."""

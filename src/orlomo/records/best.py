@@ -41,66 +41,78 @@ class Best:
     metrics: Row
     task: str = field(default="custom", repr=False)
     seed: int = field(default=0, repr=False)
-    whole: bool = field(default=True, repr=False)
 
     def model(self, build: Build = None) -> nn.Module:
         """The model as `Run.model` gives it, with these parameters and buffers."""
-        return load_model(self.path, build, self.task, self.seed, self.whole)
+        return load_model(self.path, build, self.task, self.seed)
 
 
-def read_best(folder: Path, task: str, seed: int, whole: bool) -> Best | None:
+def read_best(folder: Path, task: str, seed: int) -> Best | None:
     """The best model of a run folder; None where none was kept."""
     found = _read(folder / BEST)
-    return None if found is None else replace(found, task=task, seed=seed, whole=whole)
+    return None if found is None else replace(found, task=task, seed=seed)
 
 
-def load_model(path: Path, build: Build, task: str, seed: int, whole: bool) -> nn.Module:
+def load_model(path: Path, build: Build, task: str, seed: int, partial: bool = False) -> nn.Module:
     """A module with the parameters and buffers in this file, in evaluation mode: `build`, or what it makes, or None:
-    what the task of this name makes. `whole`: see `load_into`."""
-    module = _module(build, task, seed, whole)
-    load_into(path, module, whole)
+    what the task of this name makes. `partial`: the file may lack some, which stay as they are."""
+    module = _module(build, task, seed)
+    load_state(path, module, partial)
     return module.eval()
 
 
-def load_into(path: Path, model: nn.Module | Sequence[nn.Module], whole: bool) -> None:
-    """Load the parameters and buffers in this file into a module, or several. `whole`: the file has all of them.
-
-    Of a loop of the user's own it has those that were trained, tied ones once: the others stay as they are.
-    """
-    module = model if isinstance(model, nn.Module) else model[0] if len(model) == 1 else nn.ModuleList(model)
+def load_state(path: Path, module: nn.Module | Sequence[nn.Module], partial: bool) -> None:
+    """Load the parameters and buffers in this file into a module, or into several that were trained together."""
+    modules = [module] if isinstance(module, nn.Module) else list(module)
+    require(
+        bool(modules) and all(isinstance(one, nn.Module) for one in modules),
+        f"give a torch.nn.Module, or a list of them, not {module!r}",
+    )
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot read {path}: {error}") from None
-    own = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    several = len(modules) > 1
+    own: dict[str, tuple[nn.Module, str, Tensor]] = {}
+    for number, one in enumerate(modules):
+        for name, value in one.state_dict().items():
+            if isinstance(value, Tensor):
+                own[(f"{number}." if several else "") + _plain(name)] = (one, name, value)
     # Compared before anything is loaded: a module that does not fit is left as it was.
-    wrong = [f"the file has no {name}" for name in own.keys() - state.keys()] if whole else []
+    wrong = [] if partial else [f"the file has no {name}" for name in own.keys() - state.keys()]
     wrong += [f"the module has no {name}" for name in state.keys() - own.keys()]
     wrong += [
-        f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name].shape)} in the module"
+        f"{name} is {tuple(state[name].shape)} in the file and {tuple(own[name][2].shape)} in the module"
         for name in own.keys() & state.keys()
-        if state[name].shape != own[name].shape
+        if state[name].shape != own[name][2].shape
     ]
     if wrong:
         shown, more = "; ".join(sorted(wrong)[:3]), f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise ConfigError(f"{path} is not of this module ({type(module).__name__}): {shown}{more}")
-    module.load_state_dict(state, strict=False)  # not strict: what is no tensor (`get_extra_state`) is not in the file
+        raise ConfigError(f"{path} is not of this module ({type(modules[0]).__name__}): {shown}{more}")
+    for one in modules:
+        found = {name: state[key] for key, (owner, name, _) in own.items() if owner is one and key in state}
+        one.load_state_dict(found, strict=False)  # not strict: what is no tensor (`get_extra_state`) is not in the file
 
 
-def _module(build: Build, task: str, seed: int, whole: bool) -> nn.Module:
+def _plain(name: str) -> str:
+    """A name without what compilers and DDP put in front of it."""
+    while name.startswith(("_orig_mod.", "module.")):
+        name = name.partition(".")[2]
+    return name
+
+
+def _module(build: Build, task: str, seed: int) -> nn.Module:
     """As at the start of the run: buffers that are not in a state dict are built, maybe at random, as they were."""
     if isinstance(build, nn.Module):
         return build
-    if build is None and not whole:
-        raise ConfigError("the run trained the model of a loop of your own: give it, as in run.model(model)")
     if build is None and task == "custom":
         raise ConfigError(
             "the run trained a Task that only Python has: give it, or what makes its model, as in run.model(task)"
         )
     from orlomo.tasks.registry import task as task_by_name
 
-    given = task_by_name(task) if build is None else build
-    make: Any = given if isinstance(given, type) else getattr(given, "model", given)  # of a Task
+    whole = task_by_name(task) if build is None else build
+    make: Any = whole if isinstance(whole, type) else getattr(whole, "model", whole)  # of a Task
     require(callable(make), f"give a Task, a function that makes the module, or a module, not {build!r}")
     with isolated():
         seed_global(derive(seed, "model"))

@@ -36,6 +36,7 @@ from orlomo.records import checkpoint as checkpoints
 from orlomo.records.best import Best, Build
 from orlomo.records.changes import Change, changed_table, read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
+from orlomo.records.folders import no_run
 from orlomo.records.tables import (
     EVENTS,
     LOOP_ROUNDS,
@@ -70,7 +71,7 @@ class Run:
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
         self.folder = path_of(folder, "the run's folder").absolute()  # the process may change its directory
         if not (self.folder / "config.toml").is_file():
-            raise _no_run(self.folder)
+            raise no_run(self.folder)
         table = configuration.read(self.folder / "config.toml")
         if missing := {"task", "method"} - set(table):
             raise RunFolderError(
@@ -173,17 +174,29 @@ class Run:
         >>> run.model().training
         False
         """
-        config = self.config
-        return best_model.load_model(self._model_file(), build, config.task, config.seed, not config.is_loop)
+        path = self._model_path
+        if self.config.is_loop and build is None:
+            raise ConfigError(
+                f"{self.folder} trained a loop of your own: give what makes its model, as in run.model(MyModel)"
+            )
+        return best_model.load_model(path, build, self.config.task, self.config.seed, self.config.is_loop)
 
     def load_into(self, model: nn.Module | Sequence[nn.Module]) -> None:
-        """Load what was trained, and the buffers, into a model; or into several, where a loop attached several.
+        """Load what was trained into this module, or into the modules that were attached together.
 
-        What a loop did not train stays as it is.
+        Of a loop of the user's own, these are the parameters that were trained and the buffers: frozen ones stay.
+
+        >>> import torch, orlomo
+        >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
+        >>> model = orlomo.task("quadratic").model()
+        >>> run.load_into(model)
+        >>> bool(torch.nn.utils.parameters_to_vector(model.parameters()).equal(run.params))
+        True
         """
-        best_model.load_into(self._model_file(), model, not self.config.is_loop)
+        best_model.load_state(self._model_path, model, self.config.is_loop)
 
-    def _model_file(self) -> Path:
+    @property
+    def _model_path(self) -> Path:
         path = self.folder / "model.safetensors"
         if not path.is_file():
             raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
@@ -191,8 +204,9 @@ class Run:
 
     @property
     def best(self) -> Best | None:
-        """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback, as KeepBest, kept one."""
-        return best_model.read_best(self.folder, self.config.task, self.config.seed, not self.config.is_loop)
+        """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback such as
+        `orlomo.KeepBest` kept one."""
+        return best_model.read_best(self.folder, self.config.task, self.config.seed)
 
     @property
     def state(self) -> str:
@@ -299,26 +313,6 @@ class Run:
         from orlomo.report.page import html_of  # it reads runs itself
 
         return html_of(self)
-
-
-def runs_in(folder: Path) -> list[Path]:
-    """The folders below this one, at most two deep, that are runs: what `compare` and `reproduce` write."""
-    return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.toml")})
-
-
-def _no_run(folder: Path) -> RunFolderError:
-    """What to say of a folder without config.toml."""
-    shown = short(folder)
-    if not folder.exists():
-        return RunFolderError(f"{shown} is not a run: there is no such folder")
-    if not folder.is_dir():
-        inside = (folder.parent / "config.toml").is_file()
-        return RunFolderError(f"{shown} is a file: give the run's folder{f', {short(folder.parent)}' * inside}")
-    runs = [str(run.relative_to(folder)) for run in runs_in(folder)]
-    if not runs:
-        return RunFolderError(f"{shown} is not a run: there is no config.toml in it")
-    named = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
-    return RunFolderError(f"{shown} is a folder of {len(runs)} runs, not a run: choose one of {named}")
 
 
 def read_measured(folder: Path) -> tuple[MetricColumn, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orlomo.engines.loops.blocks import Blocks
-from orlomo.engines.loops.crew import End, Present
+from orlomo.engines.loops.facts import End, Present
 from orlomo.engines.loops.work import LoopWork, to_json
 from orlomo.engines.session import Session
 from orlomo.loop.messages import SHARED, Order, RoundFacts, Welcome

@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.connection
-import os
-import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import NamedTuple
-
-from torch import Tensor
 
 from orlomo.engines.live.crew import START_SECONDS, Arrived, CrewEvent, Listening, Member
 from orlomo.engines.live.events import Left, Lost, Ready
 from orlomo.engines.loops import port
-from orlomo.engines.loops.port import Memory
-from orlomo.engines.loops.process import serve_loop
-from orlomo.engines.loops.work import differs
-from orlomo.engines.processes.crew import cause_of
+from orlomo.engines.loops.facts import End, Present, differs, shape_of
+from orlomo.engines.loops.processes import LoopProcesses
 from orlomo.engines.processes.starter import Failed, Starter
 from orlomo.engines.processes.worker import SlotReport
-from orlomo.engines.slots import Shape, Slot
-from orlomo.loop.buffers import encoding
+from orlomo.engines.slots import Slot
 from orlomo.loop.messages import DataFacts, Finished, LoopSettings, ModelFacts, Welcome
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Vectors
 from orlomo.methods.method import Method
 
-
-GATHER_SECONDS = 30.0
-"""How long a worker that is ready waits for the others at the beginning of a run."""
-
-
-class Present(NamedTuple):
-    """The run as it is now: what a worker that says hello is given."""
-
-    vectors: Mapping[str, Tensor]
-    welcome: Welcome
-
-
-class End(NamedTuple):
-    """The run at its end: what every worker is given."""
-
-    params: Tensor
-    buffers: Tensor | None
-    clock: int
-    epoch: int
+GATHER_SECONDS = 10.0
+"""At the beginning workers wait so long for one another, from when the first is ready."""
 
 
 @dataclass
@@ -57,23 +29,14 @@ class LoopMember(Member):
     """A worker process."""
 
     settings: LoopSettings
-    memory: Memory = field(kw_only=True)
-    process: BaseProcess = field(kw_only=True)
-    pipe: Connection = field(kw_only=True)
+    processes: LoopProcesses = field(kw_only=True)
     slot: Slot | None = None
     model: ModelFacts | None = None
     data: DataFacts | None = None
+    early: ModelFacts | None = None  # said before there was a run
     failure: Failed | None = None
-    ended: bool = False  # its program has come to its end
     waits: bool = False  # for an answer
     told: bool = False  # that the run is at its end
-
-
-def shape_of(model: ModelFacts, method: Method) -> Shape:
-    """What the memory of a worker holds."""
-    size = encoding(model.buffers).bytes
-    sent, reported = tuple(method.sent_vectors()), method.report_vectors
-    return Shape(model.parameters, model.dtype, size, False, sent, reported)
 
 
 class LoopCrew:
@@ -83,16 +46,23 @@ class LoopCrew:
     """
 
     def __init__(
-        self, starter: Starter, program: Program, method: Method, settings: Callable[[int, int], LoopSettings]
+        self,
+        starter: Starter,
+        program: Program,
+        method: Method,
+        settings: Callable[[int, int], LoopSettings],
+        together: int = 1,
     ):
+        """`together`: workers that are started with the first one, since a program may take long to begin."""
         self._starter, self._program, self._method, self._settings = starter, program, method, settings
+        self._together, self._gathered, self._first_ready = together, False, float("inf")
         self.present: Callable[[], Present] | None = None
         self.model: ModelFacts | None = None  # of the first worker, and so of all
         self.data: DataFacts | None = None
-        self.anyone_ready = False  # and the beginning is over
-        self._first_ready = float("inf")
+        self.anyone_ready = False  # so far
         self._listening = Listening()
         self.members: dict[int, LoopMember] = {}
+        self.later: list[CrewEvent] = []  # what the next `wait` returns first
         self._leavers: list[LoopMember] = []  # whose programs go on after they have left the run
 
     def __enter__(self) -> LoopCrew:
@@ -107,18 +77,18 @@ class LoopCrew:
 
         At the beginning of a run all workers take part at once.
         """
+        for other in range(1, self._together) if worker == 0 and self.present is None else ():
+            self._start(other, other)
+        self._start(worker, rank)
+        return False
+
+    def _start(self, worker: int, rank: int) -> None:
         if worker not in self.members:
-            memory = Memory()
             settings = self._settings(worker, rank)
-            try:
-                process, pipe = self._starter.start(serve_loop, self._program, settings, memory, daemon=False)
-            except BaseException:
-                memory.close()
-                raise
-            self.members[worker] = LoopMember(settings, memory=memory, process=process, pipe=pipe)
+            processes = LoopProcesses(self._starter, self._program, settings)
+            self.members[worker] = LoopMember(settings, processes=processes)
             if self.model is not None:
                 self._make_slot(self.members[worker])
-        return False
 
     def destination(self, worker: int) -> Vectors:
         """Where to write what is assigned to this worker."""
@@ -133,7 +103,7 @@ class LoopCrew:
             if vector.data_ptr() != destination[name].data_ptr():
                 destination[name].copy_(vector)
         member.assignment = assignment.without_vectors()
-        if member.ready and self.anyone_ready:
+        if member.ready and self._gathered:
             self._send(member)
         return assignment.with_vectors(destination)
 
@@ -148,33 +118,28 @@ class LoopCrew:
     def wait(self, seconds: float) -> list[CrewEvent]:
         """What has happened, in the order it happened; nothing, if nothing does for so long."""
         now = self._listening.now(self.members.values())
-        listened = {member.pipe: member for member in self.members.values() if not member.lost}
-        # The pipe of a killed worker stays open as long as the processes that it has started live.
-        ends = {member.process.sentinel: member for member in listened.values()}
-        until = min((member.deadline for member in listened.values()), default=float("inf")) - now
-        found = multiprocessing.connection.wait([*listened, *ends], timeout=max(0.0, min(seconds, until)))
+        listened = [member for member in self.members.values() if not member.lost]
+        until = min((member.deadline for member in listened), default=float("inf")) - now
+        handles = {handle: member for member in listened for handle in member.processes.handles}
+        found = multiprocessing.connection.wait(list(handles), timeout=max(0.0, min(seconds, until)))
         happened: list[CrewEvent] = []
-        gone = {id(ends[one]): ends[one] for one in found if isinstance(one, int)}
-        for member in [listened[pipe] for pipe in found if isinstance(pipe, Connection)]:
-            event = self._listen(member)
-            gone.pop(id(member), None)  # it may have said more than one thing: the rest is heard the next time
+        self._gather(now)
+        for member in {id(handles[one]): handles[one] for one in found}.values():  # type: ignore[index]
+            event = self._listen(member)  # it may have said more than one thing: the rest is heard the next time
             if event is not None:
                 happened.append(event)
-        for member in gone.values():
-            if not member.pipe.poll():
-                happened.append(self._lost(member, self._cause(member)))
+        happened, self.later = self.later + happened, []
         now = self._listening.now(self.members.values())
-        for member in listened.values():
+        for member in listened:
             if reason := member.overdue(now):
                 happened.append(self._lost(member, reason))
-        self._gather(now)
         # First come, first served: by the clock that all processes of a machine share.
         return sorted(happened, key=lambda event: event.finished if isinstance(event, Arrived) else now)
 
     def listing(self) -> list[dict[str, str | int | None]]:
         """One row per worker, for display."""
         return [
-            {"worker": worker, "pid": member.process.pid, "state": member.state, "rounds": member.rounds}
+            {"worker": worker, "pid": member.processes.pid, "state": member.state, "rounds": member.rounds}
             for worker, member in sorted(self.members.items())
         ]
 
@@ -207,14 +172,14 @@ class LoopCrew:
             for event in self.wait(0.2):
                 if isinstance(event, Lost):
                     member = self.members.pop(event.worker)
-                    if not member.ended:
+                    if not member.processes.ended:
                         warn(f"worker {event.worker} is lost at the end of the run: {event.reason}")
                     _end(member)
         until = time.monotonic() + START_SECONDS
         for member in self._leavers:
-            while member.process.is_alive() and time.monotonic() < until:
+            while member.processes.alive and time.monotonic() < until:
                 idle()
-                multiprocessing.connection.wait([member.process.sentinel], 0.2)
+                member.processes.wait(0.2)
 
     def _tell_end(self, member: LoopMember, end: End, chief: bool) -> None:
         slot = self.place(member.settings.worker)
@@ -223,23 +188,21 @@ class LoopCrew:
             slot.buffers.copy_(end.buffers)
         member.told, member.waits, member.ready = True, False, False
         member.sent, member.excused, member.allowed = time.monotonic(), 0.0, START_SECONDS
-        with contextlib.suppress(OSError):
-            member.pipe.send(Finished(end.clock, end.epoch, chief))
+        member.processes.send(Finished(end.clock, end.epoch, chief))
 
     # Messages
 
     def _listen(self, member: LoopMember) -> CrewEvent | None:
         try:
-            message = member.pipe.recv()
-        except (EOFError, OSError):
-            return self._lost(member, self._cause(member))
+            message = member.processes.receive()
+        except EOFError:
+            member.failure = member.failure or member.processes.failure()
+            return self._lost(member, member.failure.error)
         worker = member.settings.worker
         match message:
             case SlotReport():
                 member.waits = True
                 return self._arrived(member, message)
-            case Failed():
-                member.failure = message
             case port.Hello(model):
                 return self._welcome(member, model)
             case port.Placed():
@@ -249,41 +212,46 @@ class LoopCrew:
                     self.data = data
                 elif data != self.data:
                     return self._odd(member, f"it trains on {data}, the first worker on {self.data}")
-                member.data, member.ready, member.waits = data, True, True
+                member.data, member.ready, member.waits, self.anyone_ready = data, True, True, True
                 self._first_ready = min(self._first_ready, time.monotonic())
-                if member.assignment is not None and self.anyone_ready:
+                if member.assignment is not None and self._gathered:
                     self._send(member)
                 return Ready(worker)
             case port.Left():
                 member.told = True
                 return Left(worker)
-            case port.Ended():
-                member.ended = True
         return None
 
     def _gather(self, now: float) -> None:
-        """The first rounds begin when all workers are ready, or when the first has waited long enough.
-
-        A program may take long to start: the first worker would have done a short run alone by then.
-        """
-        members = [member for member in self.members.values() if not member.lost]
-        if self.present is None or self.anyone_ready or now < self._first_ready:
+        """At the beginning wait until all workers are ready, or the first has waited long enough for the others."""
+        if self.present is None:  # there is no run yet
             return
-        if all(member.ready for member in members) or now > self._first_ready + GATHER_SECONDS:
-            self.anyone_ready = True
-            for member in members:
+        for member in [member for member in self.members.values() if member.early is not None]:
+            early, member.early = member.early, None
+            assert early is not None
+            if (lost := self._welcome(member, early)) is not None:
+                self.later.append(lost)
+        if self._gathered:
+            return
+        late = [member for member in self.members.values() if not (member.lost or member.ready)]
+        if not late or now > self._first_ready + GATHER_SECONDS:
+            self._gathered = True
+            for member in self.members.values():
                 if member.ready and member.assignment is not None:
                     self._send(member)
 
     def _welcome(self, member: LoopMember, model: ModelFacts) -> Lost | None:
+        if self.present is None and member.settings.worker != 0:  # the first worker says with what the run begins
+            member.early = model
+            return None
         first = self.model is None
         if self.model is None:
             self.model = model
         elif (difference := differs(model, self.model)) is not None:
             return self._odd(member, difference)
         member.model = model
-        if member.slot is None:
-            self._make_slot(member)
+        for other in [other for other in self.members.values() if other.slot is None]:
+            self._make_slot(other)
         assert member.slot is not None
         welcome = Welcome(0, 0, 0, member.settings.worker == 0)
         if self.present is not None:
@@ -293,13 +261,12 @@ class LoopCrew:
             else:
                 for name, vector in vectors.items():
                     member.slot.assignment[name].copy_(vector)
-        with contextlib.suppress(OSError):
-            member.pipe.send(port.Come(member.slot.shape, first and self.present is None, welcome))
+        member.processes.send(port.Come(member.slot.shape, first and self.present is None, welcome))
         return None
 
     def _make_slot(self, member: LoopMember) -> None:
         assert self.model is not None
-        member.slot = member.memory.slot(shape_of(self.model, self._method), create=True)
+        member.slot = member.processes.memory.slot(shape_of(self.model, self._method), create=True)
 
     def _arrived(self, member: LoopMember, light: SlotReport) -> Arrived:
         member.finish()
@@ -313,9 +280,6 @@ class LoopCrew:
         member.failure = Failed(text, text)
         return self._lost(member, text)
 
-    def _cause(self, member: LoopMember) -> str:
-        return cause_of(member.process) if member.failure is None else member.failure.error
-
     def _lost(self, member: LoopMember, reason: str) -> Lost:
         member.lost = True
         return Lost(member.settings.worker, reason, member.failure.traceback if member.failure else "")
@@ -323,20 +287,11 @@ class LoopCrew:
     def _send(self, member: LoopMember) -> None:
         member.begin()
         member.waits = False
-        with contextlib.suppress(OSError):  # it is gone: the closed pipe will say so
-            member.pipe.send(member.assignment)
+        member.processes.send(member.assignment)
 
 
 def _end(member: LoopMember) -> None:
-    """End a worker's process and those that it has started, and forget it."""
-    pid = member.process.pid
-    if pid is not None and hasattr(os, "killpg"):
-        with contextlib.suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
-    member.process.kill()
-    member.process.join()
-    member.process.close()
-    member.pipe.close()
+    """End a worker's processes and those that they have started, and forget it."""
+    member.processes.end()
     if member.slot is not None:
         member.slot.close()
-    member.memory.close()

@@ -6,7 +6,7 @@ from typing import Self
 
 from torch import Tensor
 
-from orlomo.engines.loops.work import differs
+from orlomo.engines.loops.facts import differs
 from orlomo.engines.loops.port import Come, Hello, Memory
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.processes.evaluator import EvaluationFailed, EvaluationProcess

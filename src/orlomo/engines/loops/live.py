@@ -19,6 +19,7 @@ from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import Evaluator
 from orlomo.engines.signals import Signals
+from orlomo.errors import require
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Report
 
@@ -129,9 +130,18 @@ class ProcessLoop(LiveLoop):
     @classmethod
     def make_crew(cls, config: RunConfig, program: Program, ray: RayOptions | None, stack: ExitStack) -> LoopCrew:
         """Worker processes; of GPUs each sees the one that `devices` gives its rank, as `cuda`."""
-        return stack.enter_context(local_crew(config, program, lambda rank: _visible(device_of(config, rank))))
+        return stack.enter_context(local_crew(config, program, lambda rank: visible(config, rank)))
 
 
-def _visible(device: str) -> dict[str, str]:
-    kind, _, number = device.partition(":")
-    return {"CUDA_VISIBLE_DEVICES": number} if kind == "cuda" and number else {}
+def visible(config: RunConfig, rank: int) -> dict[str, str]:
+    """What a worker sees of the machine's GPUs: one, or in a group one for each process, in their order."""
+    processes = config.group or 1
+    devices = [device_of(config, rank * processes + one).partition(":") for one in range(processes)]
+    numbers = [number for kind, _, number in devices if kind == "cuda" and number]
+    if len(numbers) < processes:
+        return {}
+    require(
+        len(set(numbers)) == processes,
+        f"each of the {processes} processes of a group needs a GPU of its own: give more --devices",
+    )
+    return {"CUDA_VISIBLE_DEVICES": ",".join(numbers)}

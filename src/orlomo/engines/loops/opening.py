@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from torch import Tensor
 
 from orlomo.config import RunConfig
+from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
+from orlomo.engines.loops.processes import variables
 from orlomo.engines.loops.work import LoopWork, planned
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import ConfigError, require
@@ -66,6 +69,7 @@ def local_crew(config: RunConfig, program: Program, environment: Callable[[int],
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
+        together=config.workers,
     )
 
 
@@ -75,12 +79,15 @@ def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitSt
     Whatever the program raises before that is raised here.
     """
     crew.start(0, 0)
+    others: list[CrewEvent] = []  # of workers that were started with it
     while crew.data is None:
         for event in crew.wait(0.2):
-            if isinstance(event, Lost):
+            if isinstance(event, Lost) and (event.worker == 0 or event.traceback):
                 raise _failed(event)
-            if isinstance(event, Left):
+            if isinstance(event, Left) and event.worker == 0:
                 raise ConfigError("the program ended before its first batch or optimizer step: there is nothing to run")
+            others.append(event)
+    crew.later += others
     assert crew.model is not None
     config, data = planned(config, crew.data)
     slot = crew.place(0)
@@ -95,7 +102,9 @@ def make_evaluator(
     """A process that evaluates, where the loop has a function for it."""
     if not model.evaluates:
         return NoEvaluator()
-    settings = loop_settings(config, -1, 0, {}, evaluates=True)
+    # One process that is a group of its own: a program that wraps its model runs in it as it is.
+    environment = {} if config.group is None else variables(0, 1, 0)
+    settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
     evaluator = LoopEvaluator(Starter(), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator

@@ -156,6 +156,15 @@ class PipePort:
         """What was measured."""
         send(self._pipe, values)
 
+    def sharing(self) -> object:
+        """What the memory holds."""
+        return self.slot.shape
+
+    def share(self, what: object) -> None:
+        """Another process of the group has said hello: the memory holds this."""
+        assert isinstance(what, Shape)
+        self._slot = self._memory.slot(what)
+
     def _ask(self, message: object) -> Assignment | Finished:
         send(self._pipe, message)
         answer: object = receive(self._pipe, object)

@@ -14,8 +14,10 @@ from orlomo.engines.loops.port import Ended, Memory, PipePort
 from orlomo.engines.processes.starter import failed, send
 from orlomo.errors import ConfigError, OrlomoWarning
 from orlomo.loop import worker as loop
+from orlomo.loop.group import GroupPort
 from orlomo.loop.messages import LoopSettings
 from orlomo.loop.program import Program
+from orlomo.loop.rounds import RunFinished
 from orlomo.seeds import derive, seed_global
 
 
@@ -33,14 +35,14 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     for name, value in settings.environment.items():
         os.environ[name] = value
     port = PipePort(settings, memory, pipe)
-    loop.connect(port)
+    loop.connect(port if settings.group == 1 else GroupPort(port))
     worker = loop.worker()
     # The same in all workers: what a program initialises at random, as frozen layers, is the same everywhere.
     seed_global(derive(settings.seed, "program"))
     try:
         try:
             program.run(worker)
-        except loop.RunFinished:
+        except RunFinished:
             pass
         except SystemExit as stop:
             if stop.code not in (None, 0):

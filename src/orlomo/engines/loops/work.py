@@ -84,23 +84,6 @@ def layout_of(model: ModelFacts) -> Layout:
     return {name: slice(starts[number], starts[number + 1]) for number, name in enumerate(model.names)}
 
 
-def differs(found: ModelFacts, first: ModelFacts) -> str | None:
-    """How what a worker trains differs from what the first one does, in one line; None: it does not."""
-    for number, (name, shape, kind) in enumerate(zip(first.names, first.shapes, first.dtypes, strict=True)):
-        if number >= len(found.names):
-            return f"it has no parameter {name}"
-        here = found.names[number], found.shapes[number], found.dtypes[number]
-        if here != (name, shape, kind):
-            return f"it has {here[0]} {here[1]} {here[2]} where the first has {name} {shape} {kind}"
-    if len(found.names) > len(first.names):
-        return f"it also has the parameter {found.names[len(first.names)]}"
-    if found.frozen != first.frozen:
-        return "its parameters that are not trained are others: initialise them from one seed or one file"
-    if found.buffers != first.buffers:
-        return f"its buffers are {found.buffers}, those of the first {first.buffers}"
-    return None
-
-
 def planned(config: RunConfig, data: DataFacts) -> tuple[RunConfig, DataFacts]:
     """The config with the length of the run in epochs, and the data with the size of one."""
     per_step = data.accumulate * (data.batch_size * (config.group or 1) if data.sampling == SHARED else 1)

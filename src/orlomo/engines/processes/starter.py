@@ -17,6 +17,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import ChainMap
 from collections.abc import Callable, Iterator
@@ -76,11 +77,13 @@ class Failed(NamedTuple):
 
     error: str
     traceback: str
+    at: float = 0.0  # by the system's monotonic clock
 
 
 def failed(error: BaseException) -> Failed:
     """What to say about this error, being handled."""
-    return Failed((f"{type(error).__name__}: {error}".splitlines() or [""])[0], traceback.format_exc())
+    line = (f"{type(error).__name__}: {error}".splitlines() or [""])[0]
+    return Failed(line, traceback.format_exc(), time.monotonic())
 
 
 class Starter:
