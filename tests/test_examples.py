@@ -29,7 +29,7 @@ def python(*arguments: object, cwd: Path) -> str:
 
 def difference() -> list[str]:
     """The lines of the diff from the script before to the script after, without their first paragraphs."""
-    before, after = (path.read_text("utf-8").split('"""\n', maxsplit=2)[-1].splitlines() for path in (BEFORE, AFTER))
+    before, after = (path.read_text("utf-8").split('"""\n', maxsplit=1)[-1].splitlines() for path in (BEFORE, AFTER))
     return list(difflib.unified_diff(before, after, lineterm="", n=0))[2:]
 
 

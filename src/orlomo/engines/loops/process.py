@@ -29,7 +29,7 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # line by line, or the lines of several workers would be mixed
             stream.reconfigure(line_buffering=True, write_through=False)
-    if settings.rank or settings.evaluates:  # what is wrong with a program is said once
+    if settings.rank or settings.group_rank or settings.evaluates:  # what is wrong with a program is said once
         warnings.simplefilter("ignore", OrlomoWarning)
     os.environ[loop.SERVER] = f"process {os.getppid()}"
     for name, value in settings.environment.items():
