@@ -11,9 +11,12 @@ from orlomo.config import RunConfig, check_reads_back, make_cluster
 from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
 from orlomo.engines.loops.opening import OpenedWork, check_names, make_evaluator, open_loop
+from orlomo.engines.loops.simulated.replay import replay
 from orlomo.engines.loops.work import from_json
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
+from orlomo.engines.simulated.pool import on_threads
+from orlomo.engines.simulated.replay import Replay
 from orlomo.engines.trial.surroundings import only_run
 from orlomo.errors import ConfigError, require
 from orlomo.loading import absolute, is_import_path
@@ -172,6 +175,14 @@ def resume_loop(
         evaluator = make_evaluator(model, config, program, stack)
         work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)
         return run_engine(run, config, work, job_count(jobs), ray, tensorboard, callbacks, workers)
+
+
+def replay_loop(run: Run, config: RunConfig, function: Function | None, *, jobs: int, callbacks: Callbacks) -> Replay:
+    """Compute a run of a user's loop again, with processes of this machine, wherever its workers were."""
+    program = program_of(run, config, function)
+    program.check()
+    with only_run(), on_threads(1):
+        return replay(run, config, program, jobs=jobs, callbacks=callbacks)
 
 
 def program_of(run: Run, config: RunConfig, function: Function | None) -> Program:

@@ -11,7 +11,7 @@ from orlomo.loop.attached import Attached
 from orlomo.loop.data import LeasedIds, LeasedLoader
 from orlomo.loop.messages import OWN, SHARED, DataFacts, Finished, Lease, Port, RoundFacts
 from orlomo.methods.messages import Assignment, Report
-from orlomo.methods.state import all_finite
+from orlomo.methods.state import all_finite, fingerprint
 from orlomo.seeds import derive, seed_global
 
 T = TypeVar("T")
@@ -203,7 +203,15 @@ class Rounds:
             round=assignment.round,
             buffers=self.attached.buffers(),
             finite=all(all_finite(vector) for vector in port.reported.values()),
-            facts=RoundFacts(steps, self._batches, used),
+            facts=RoundFacts(
+                steps,
+                self._batches,
+                used,
+                fingerprint(port.reported.values()),
+                port.settings.rank,
+                assignment.order.chief,
+                self._welcome.events,
+            ),
             learning_rate=rate,
         )
 

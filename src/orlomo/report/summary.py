@@ -62,11 +62,13 @@ def summarise(run: Run) -> Summary:
     delays = events["delay"][events["kind"] == "report"]
     checkpoint = run.checkpoint
 
-    def last(name: str, otherwise: float = math.nan) -> float:
-        return float(metrics[name][-1]) if len(metrics["iteration"]) else otherwise
+    # A loop of the user's own may have no evaluation: then what the trace and the checkpoint say.
+    otherwise = {"seconds": float(events["finish"][-1]) if len(events["finish"]) else math.nan}
+    if checkpoint is not None:
+        otherwise["real_seconds"] = checkpoint.values["real_seconds"]
 
-    # A loop of the user's own may have no evaluation.
-    seconds = float(np.nanmax(events["finish"])) if len(events["finish"]) else math.nan
+    def last(name: str) -> float:
+        return float(metrics[name][-1]) if len(metrics["iteration"]) else otherwise.get(name, math.nan)
 
     return Summary(
         folder=str(run.folder),
@@ -79,8 +81,8 @@ def summarise(run: Run) -> Summary:
         measured=run.measured,
         metrics={one.column: last(one.column) for one in run.measured},
         clock=run.clock,
-        seconds=last("seconds", seconds),
-        real_seconds=last("real_seconds", checkpoint.values["real_seconds"] if checkpoint else math.nan),
+        seconds=last("seconds"),
+        real_seconds=last("real_seconds"),
         mean_delay=float(delays.mean()) if len(delays) else math.nan,
         max_delay=int(delays.max()) if len(delays) else 0,
         params_checksum=checkpoint.values["params_checksum"] if checkpoint else "",

@@ -20,6 +20,9 @@ from orlomo.errors import ConfigError, require
 from orlomo.loop.messages import DataFacts, LoopSettings, ModelFacts
 from orlomo.loop.program import Program
 
+PRELOADED = ("orlomo.engines.loops.process", "torch._dynamo")
+"""Loaded once for all processes; the second takes a second, and the first optimizer that a process makes needs it."""
+
 
 class OpenedWork(LoopWork):
     """A loop whose workers can be reached."""
@@ -62,14 +65,19 @@ def loop_settings(
     )
 
 
-def local_crew(config: RunConfig, program: Program, environment: Callable[[int], Mapping[str, str]]) -> LoopCrew:
-    """Workers that are processes of this machine; `environment`: of each rank."""
+def local_crew(
+    config: RunConfig,
+    program: Program,
+    environment: Callable[[int], Mapping[str, str]],
+    together: int | None = None,
+) -> LoopCrew:
+    """Workers that are processes of this machine; `environment`: of each rank. `together`: as in `LoopCrew`."""
     return LoopCrew(
-        Starter(),
+        Starter(PRELOADED),
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
-        together=config.workers,
+        together=config.workers if together is None else together,
     )
 
 
@@ -105,7 +113,7 @@ def make_evaluator(
     # One process that is a group of its own: a program that wraps its model runs in it as it is.
     environment = {} if config.group is None else variables(0, 1, 0)
     settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
-    evaluator = LoopEvaluator(Starter(), program, settings, model)
+    evaluator = LoopEvaluator(Starter(PRELOADED), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator
 

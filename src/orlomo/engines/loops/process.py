@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from multiprocessing.connection import Connection
+from typing import TextIO
 
 import torch
 
@@ -26,14 +27,12 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # with the processes that it starts, as a data loader does, it is ended as one
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # line by line, or the lines of several workers would be mixed
-            stream.reconfigure(line_buffering=True, write_through=False)
     if settings.rank or settings.group_rank or settings.evaluates:  # what is wrong with a program is said once
         warnings.simplefilter("ignore", OrlomoWarning)
     os.environ[loop.SERVER] = f"process {os.getppid()}"
     for name, value in settings.environment.items():
         os.environ[name] = value
+    sys.stdout, sys.stderr = _Lines(sys.stdout, settings), _Lines(sys.stderr, settings)
     port = PipePort(settings, memory, pipe)
     loop.connect(port if settings.group == 1 else GroupPort(port))
     worker = loop.worker()
@@ -54,6 +53,42 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     except BaseException as error:
         message = failed(error)
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+        stream.close()
     send(pipe, message)
+
+
+class _Lines(io.TextIOBase):
+    """What a worker prints, line by line, with the worker's name in front: several share one terminal."""
+
+    def __init__(self, stream: TextIO | None, settings: LoopSettings):
+        self._stream, self._part = stream, ""
+        self._name = "[evaluation] " if settings.evaluates else f"[worker {settings.worker}] "
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._part = (self._part + text).split("\n")
+        if lines:
+            self._put("".join(f"{self._name}{line}\n" for line in lines))
+        return len(text)
+
+    def flush(self) -> None:
+        """Only whole lines are written before the end: half a line would be mixed with others."""
+        if self._stream is not None:
+            self._stream.flush()
+
+    def close(self) -> None:
+        if self._part:
+            self._put(f"{self._name}{self._part}\n")
+            self._part = ""
+
+    def fileno(self) -> int:
+        if self._stream is None:
+            raise OSError("there is no such file")
+        return self._stream.fileno()
+
+    def _put(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()

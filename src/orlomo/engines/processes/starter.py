@@ -87,9 +87,12 @@ def failed(error: BaseException) -> Failed:
 
 
 class Starter:
-    """Starts processes, which end with this one."""
+    """Starts processes, which end with this one.
 
-    def __init__(self) -> None:
+    `preload`: modules that every process will need, loaded once for all, if this is the first starter here.
+    """
+
+    def __init__(self, preload: tuple[str, ...] = ()) -> None:
         methods = multiprocessing.get_all_start_methods()
         # On systems without a fork server, processes are spawned.
         self._context: ForkServerContext | SpawnContext
@@ -97,7 +100,7 @@ class Starter:
             self._context = multiprocessing.get_context("spawn")
         else:
             self._context = multiprocessing.get_context("forkserver")
-            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker"])
+            self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker", *preload])
             from multiprocessing.forkserver import ensure_running  # not on every system
 
             with _signals_blocked():
@@ -243,7 +246,10 @@ def _signals_blocked() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # or it would be started within, and unblock signals when it is
+    # Here, or it would be started within, and unblock signals when it is. It removes what killed processes leave, such
+    # as the semaphores of their data loaders, and need not warn of that.
+    with _environment("PYTHONWARNINGS", "ignore:resource_tracker"):
+        resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -260,3 +266,16 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Within, this variable of the environment has this value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
