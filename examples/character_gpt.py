@@ -4,8 +4,8 @@
     orlomo run --method local-ormo-da --workers 4 examples/character_gpt.py --text FILE     # on four processes
     python examples/character_gpt.py --compare runs/gpt --text FILE    # both methods, simulated, and a plot of them
 
-A quarter of the workers takes four times as long. With local-sgd everyone waits for it in each round; with local-ormo-da
-nobody waits. Both take the same samples, every one of them once per epoch.
+A quarter of the workers takes four times as long. With local-sgd everyone waits for it in each round; with local-
+ormo-da nobody waits. Both take the same samples, every one of them once per epoch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ TEXT = """
 The mill stood at the bend of the river, where the water was slow and brown in summer and quick and grey in spring. Its
 wheel had turned for a hundred years, and the miller said that it would turn for a hundred more, if only the river would
 let it. In the mornings the farmers came with their carts, one after another, and each of them waited for the one before
-him. The cart of old Marten was the slowest of all, and behind it the road was full of men who had nothing to do but wait.
+him. The cart of old Marten was the slowest of all, and behind it the road was full of men who had nothing to do but
+wait.
 
 One day the miller's daughter stood at the gate and watched them. She saw that the first cart was unloaded in a moment,
-and the second in a moment, and that then all of them stood still, because Marten had lost a wheel on the hill. Let those
-who are here go in, she said, and let Marten go in when he comes. The farmers looked at each other. It had never been done
-that way, they said, and the flour might be worse for it. But they tried it, and in the evening all the grain was ground,
-and the flour was as white as it had ever been.
+and the second in a moment, and that then all of them stood still, because Marten had lost a wheel on the hill. Let
+those who are here go in, she said, and let Marten go in when he comes. The farmers looked at each other. It had never
+been done that way, they said, and the flour might be worse for it. But they tried it, and in the evening all the
+grain was ground, and the flour was as white as it had ever been.
 
-There was one thing that she had to be careful about. The miller wrote down in his book how much each of them had brought,
-and he liked to add the numbers up in the order of the road. When Marten came in late, his sacks were counted with those
-of the next day, and the sum was wrong. So she drew a line in the book for every day, and when Marten came, she put his
-sacks above the line under which they belonged, and made them count a little less, for they were old by then. After that
-the sums were right again, and nobody had to wait at the gate any more, neither in summer nor in spring.
+There was one thing that she had to be careful about. The miller wrote down in his book how much each of them had
+brought, and he liked to add the numbers up in the order of the road. When Marten came in late, his sacks were counted
+with those of the next day, and the sum was wrong. So she drew a line in the book for every day, and when Marten came,
+she put his sacks above the line under which they belonged, and made them count a little less, for they were old by
+then. After that the sums were right again, and nobody had to wait at the gate any more, neither in summer nor in
+spring.
 """
 
 
