@@ -42,7 +42,9 @@ def test_a_script_changes_in_five_lines_and_the_guide_shows_them() -> None:
     lines = [line for line in difference() if not line.startswith("@@")]
     assert 3 <= sum(line.startswith("+") for line in lines) <= 5
     guide = (FOLDER.parent / "docs" / "how-to" / "own-loop.md").read_text("utf-8")
-    shown = re.findall(r"^[-+].*$", re.findall(r"^```diff\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[0], re.MULTILINE)
+    shown = re.findall(
+        r"^[-+].*$", re.findall(r"^```diff\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)[0], re.MULTILINE
+    )
     assert shown == lines
 
 
@@ -68,6 +70,10 @@ def test_the_script_trains_on_workers_and_saves_what_the_run_has(
     assert main(["audit", "runs/a"]) == 0
 
 
-def test_the_character_gpt_learns_alone(tmp_path: Path) -> None:
-    printed = python(GPT, "--epochs", 1, cwd=tmp_path)
-    assert float(printed.split()[-1]) < 4.0  # ln 54 at the beginning
+def test_the_character_gpt_is_compared_on_an_uneven_cluster(tmp_path: Path) -> None:
+    printed = python(GPT, "--compare", "runs", cwd=tmp_path)
+    assert printed.count("the parameters agree, bit for bit") == 2
+    slow, fast = (orlomo.load(tmp_path / "runs" / name).metric_columns for name in ("local-sgd", "local-ormo-da"))
+    assert slow["seconds"][-1] > 1.2 * fast["seconds"][-1]
+    assert fast["validation_loss"][-1] < fast["validation_loss"][0] - 0.3
+    assert (tmp_path / "runs" / "losses.png").is_file()
