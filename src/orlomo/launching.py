@@ -137,7 +137,7 @@ def start_loop(
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     with only_run(), ExitStack() as stack:
-        crew = kind.make_crew(config, program, ray, stack)
+        crew = kind.make_crew(config, program, ray, stack, listening.warning)
         config, work = open_loop(crew, config, program, stack)
         check_reads_back(config)
         measured = _measured(work)
@@ -170,7 +170,7 @@ def resume_loop(
     if not folds_momentum(config.method):  # else a round begins with an empty or an assigned one in any case
         callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin anew")
     with only_run(), ExitStack() as stack:
-        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack)
+        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack, callbacks.warning)
         crew.model, crew.data = model, data
         evaluator = make_evaluator(model, config, program, stack)
         work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
+from orlomo.engines.loops.local import LocalCrew
 from orlomo.engines.loops.processes import variables
 from orlomo.engines.loops.work import LoopWork, planned
 from orlomo.engines.processes.starter import Starter
@@ -33,7 +35,7 @@ class OpenedWork(LoopWork):
         data: DataFacts,
         params: Tensor,
         buffers: Tensor | None,
-        crew: LoopCrew,
+        crew: LoopCrew[Any],
         evaluator: LoopEvaluator | NoEvaluator,
     ):
         super().__init__(model, data, params, buffers)
@@ -70,9 +72,9 @@ def local_crew(
     program: Program,
     environment: Callable[[int], Mapping[str, str]],
     together: int | None = None,
-) -> LoopCrew:
+) -> LocalCrew:
     """Workers that are processes of this machine; `environment`: of each rank. `together`: as in `LoopCrew`."""
-    return LoopCrew(
+    return LocalCrew(
         Starter(PRELOADED),
         program,
         config.method,
@@ -81,7 +83,9 @@ def local_crew(
     )
 
 
-def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitStack) -> tuple[RunConfig, OpenedWork]:
+def open_loop(
+    crew: LoopCrew[Any], config: RunConfig, program: Program, stack: ExitStack
+) -> tuple[RunConfig, OpenedWork]:
     """Start the first worker and wait until it begins to train: what it trains, and the config with the run's length.
 
     Whatever the program raises before that is raised here.
@@ -98,8 +102,7 @@ def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitSt
     crew.later += others
     assert crew.model is not None
     config, data = planned(config, crew.data)
-    slot = crew.place(0)
-    params, buffers = slot.assignment["params"].clone(), slot.buffers.clone() if slot.shape.buffers else None
+    params, buffers = crew.initial()
     evaluator = make_evaluator(crew.model, config, program, stack)
     return config, OpenedWork(crew.model, data, params, buffers, crew, evaluator)
 

@@ -175,6 +175,8 @@ def _end_with_the_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # with the processes that it has started
+        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 

@@ -6,7 +6,7 @@ same time, and the result does not depend on how many are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,7 +16,7 @@ from orlomo.config import RunConfig
 from orlomo.engines.engine import Engine, Setup
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.bookkeeping import Bookkeeping
-from orlomo.engines.loops.crew import LoopCrew
+from orlomo.engines.loops.local import LocalCrew
 from orlomo.engines.loops.opening import OpenedWork, local_crew
 from orlomo.engines.loops.simulated.ordered import Ordered
 from orlomo.engines.loops.simulated.rounds import Rounds
@@ -90,7 +90,14 @@ class SimulatedLoop(Engine, Ordered):
         return super().check(config)
 
     @classmethod
-    def make_crew(cls, config: RunConfig, program: Program, ray: RayOptions | None, stack: ExitStack) -> LoopCrew:
+    def make_crew(
+        cls,
+        config: RunConfig,
+        program: Program,
+        ray: RayOptions | None,
+        stack: ExitStack,
+        warn: Callable[[str], None],
+    ) -> LocalCrew:
         """Worker processes of this machine."""
         return stack.enter_context(local_crew(config, program, lambda rank: {}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from orlomo.engines.live.crew import Arrived
 from orlomo.engines.live.events import Left, Lost
@@ -21,7 +22,7 @@ class Rounds:
     `idle` is called several times a second while a process is waited for; it may raise.
     """
 
-    def __init__(self, crew: LoopCrew, jobs: int, idle: Callable[[], None]):
+    def __init__(self, crew: LoopCrew[Any], jobs: int, idle: Callable[[], None]):
         self._crew, self._jobs, self._idle = crew, jobs, idle
         self._waiting: list[tuple[float, int, Assignment]] = []  # the numbers say in which order they are taken
         self._computing: set[int] = set()
