@@ -4,8 +4,8 @@
     orlomo run --method local-ormo-da --workers 4 examples/character_gpt.py --text FILE     # on four processes
     python examples/character_gpt.py --compare runs/gpt --text FILE    # both methods, simulated, and a plot of them
 
-A quarter of the workers takes four times as long. With local-sgd everyone waits for it in each round; with local-
-ormo-da nobody waits. Both take the same samples, every one of them once per epoch.
+A quarter of the workers takes four times as long. With local-sgd all wait for them in each round; with local-ormo-da
+nobody waits. Both take the same samples, every one of them once per epoch.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from torch.utils.data import DataLoader, Dataset
 import orlomo
 
 TEXT = """
-The mill stood at the bend of the river, where the water was slow and brown in summer and quick and grey in spring. Its
-wheel had turned for a hundred years, and the miller said that it would turn for a hundred more, if only the river would
-let it. In the mornings the farmers came with their carts, one after another, and each of them waited for the one before
-him. The cart of old Marten was the slowest of all, and behind it the road was full of men who had nothing to do but
-wait.
+The mill stood at the bend of the river, where the water was slow and brown in summer and quick and grey in spring.
+Its wheel had turned for a hundred years, and the miller said that it would turn for a hundred more, if only the
+river would let it. In the mornings the farmers came with their carts, one after another, and each of them waited
+for the one before him. The cart of old Marten was the slowest of all, and behind it the road was full of men who
+had nothing to do but wait.
 
-One day the miller's daughter stood at the gate and watched them. She saw that the first cart was unloaded in a moment,
-and the second in a moment, and that then all of them stood still, because Marten had lost a wheel on the hill. Let
-those who are here go in, she said, and let Marten go in when he comes. The farmers looked at each other. It had never
-been done that way, they said, and the flour might be worse for it. But they tried it, and in the evening all the
-grain was ground, and the flour was as white as it had ever been.
+One day the miller's daughter stood at the gate and watched them. She saw that the first cart was unloaded in a
+moment, and the second in a moment, and that then all of them stood still, because Marten had lost a wheel on the
+hill. Let those who are here go in, she said, and let Marten go in when he comes. The farmers looked at each other.
+It had never been done that way, they said, and the flour might be worse for it. But they tried it, and in the
+evening all the grain was ground, and the flour was as white as it had ever been.
 
 There was one thing that she had to be careful about. The miller wrote down in his book how much each of them had
-brought, and he liked to add the numbers up in the order of the road. When Marten came in late, his sacks were counted
-with those of the next day, and the sum was wrong. So she drew a line in the book for every day, and when Marten came,
-she put his sacks above the line under which they belonged, and made them count a little less, for they were old by
-then. After that the sums were right again, and nobody had to wait at the gate any more, neither in summer nor in
-spring.
+brought, and he liked to add the numbers up in the order of the road. When Marten came in late, his sacks were
+counted with those of the next day, and the sum was wrong. So she drew a line in the book for every day, and when
+Marten came, she put his sacks above the line under which they belonged, and made them count a little less, for they
+were old by then. After that the sums were right again, and nobody had to wait at the gate any more, neither in
+summer nor in spring.
 """
 
 
@@ -166,7 +166,7 @@ def main() -> None:
     """Train alone or in a run, or compare."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--text", help="a file with the text to learn; without it, a short one")
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--length", type=int, default=32, help="characters that the model sees")
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, metavar="FOLDER", help="train with two methods, into this new folder")
     parser.add_argument("--workers", type=int, default=4, help="with --compare")
     parser.add_argument("--local-steps", type=int, default=4, help="with --compare")
-    parser.add_argument("--evaluate-every", type=float, default=0.5, help="with --compare: epochs")
+    parser.add_argument("--evaluate-every", type=float, default=1.0, help="with --compare: epochs")
     options = parser.parse_args()
     if options.compare:
         compare(options)

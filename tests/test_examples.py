@@ -67,6 +67,10 @@ def test_the_script_trains_on_workers_and_saves_what_the_run_has(
     assert main(["audit", "runs/a"]) == 0
 
 
-def test_the_character_gpt_learns_alone(tmp_path: Path) -> None:
-    printed = python(GPT, "--epochs", 1, cwd=tmp_path)
-    assert float(printed.split()[-1]) < 4.0  # ln 54 at the beginning
+def test_the_character_gpt_is_compared_on_an_uneven_cluster(tmp_path: Path) -> None:
+    printed = python(GPT, "--compare", "runs", cwd=tmp_path)
+    assert printed.count("the parameters agree, bit for bit") == 2
+    slow, fast = (orlomo.load(tmp_path / "runs" / name).metric_columns for name in ("local-sgd", "local-ormo-da"))
+    assert slow["seconds"][-1] > 1.2 * fast["seconds"][-1]
+    assert fast["validation_loss"][-1] < fast["validation_loss"][0] - 0.3
+    assert (tmp_path / "runs" / "losses.png").is_file()
