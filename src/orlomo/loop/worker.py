@@ -102,9 +102,11 @@ class Worker:
     def chief(self) -> bool:
         """Whether this is the worker that should save and print: of those that take part, the one in the lowest rank.
 
-        True in a script that is started alone.
+        In a group of processes, its rank 0. True in a script that is started alone; with torchrun, on rank 0.
         """
-        return self._port is None or (self._rounds is not None and self._rounds.chief)
+        if self._port is None:
+            return os.environ.get("RANK", "0") == "0"  # as torchrun sets it
+        return self._rounds is not None and self._rounds.chief
 
     @property
     def last_of_round(self) -> bool:
