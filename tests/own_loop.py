@@ -1,4 +1,4 @@
-"""A user's script with a loop of its own: python own_loop.py FOLDER EPOCHS. As long as FOLDER/slow is there, it is slow.
+"""A user's script with a loop of its own: python own_loop.py FOLDER EPOCHS. While FOLDER/slow is there, it is slow.
 
 Every worker leaves its final parameters in FOLDER.
 """
