@@ -24,6 +24,7 @@ LAYERS = (
     "launching",
     "training",
     "report",
+    "integrations",
     "engines",
     "loop",
     "tasks",

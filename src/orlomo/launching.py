@@ -11,14 +11,17 @@ from orlomo.config import RunConfig, check_reads_back, make_cluster
 from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
 from orlomo.engines.loops.opening import OpenedWork, check_names, make_evaluator, open_loop
+from orlomo.engines.loops.simulated.replay import replay
 from orlomo.engines.loops.work import from_json
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.engines.registry import engine_class
+from orlomo.engines.simulated.pool import on_threads
+from orlomo.engines.simulated.replay import Replay
 from orlomo.engines.trial.surroundings import only_run
 from orlomo.errors import ConfigError, require
 from orlomo.loading import absolute, is_import_path
 from orlomo.loop.program import Function, Program
-from orlomo.methods.inner import check_no_rate
+from orlomo.methods.inner import check_no_rate, folds_momentum
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM, given_method
 from orlomo.records.recorder import create_folder, forget_if_empty, free_folder
@@ -134,7 +137,7 @@ def start_loop(
     if tensorboard:
         summary_writer()  # where it is missing, say so before there is a folder
     with only_run(), ExitStack() as stack:
-        crew = kind.make_crew(config, program, ray, stack)
+        crew = kind.make_crew(config, program, ray, stack, listening.warning)
         config, work = open_loop(crew, config, program, stack)
         check_reads_back(config)
         measured = _measured(work)
@@ -164,13 +167,22 @@ def resume_loop(
     if saved is None:
         raise ConfigError(f"{run.folder} has no checkpoint yet: begin it again, in another folder")
     model, data = from_json(saved.values["loop"])
-    callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin with an empty one")
+    if not folds_momentum(config.method):  # else a round begins with an empty or an assigned one in any case
+        callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin anew")
     with only_run(), ExitStack() as stack:
-        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack)
+        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack, callbacks.warning)
         crew.model, crew.data = model, data
         evaluator = make_evaluator(model, config, program, stack)
         work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)
         return run_engine(run, config, work, job_count(jobs), ray, tensorboard, callbacks, workers)
+
+
+def replay_loop(run: Run, config: RunConfig, function: Function | None, *, jobs: int, callbacks: Callbacks) -> Replay:
+    """Compute a run of a user's loop again, with processes of this machine, wherever its workers were."""
+    program = program_of(run, config, function)
+    program.check()
+    with only_run(), on_threads(1):
+        return replay(run, config, program, jobs=jobs, callbacks=callbacks)
 
 
 def program_of(run: Run, config: RunConfig, function: Function | None) -> Program:

@@ -21,7 +21,7 @@ from orlomo.engines.trial.surroundings import only_run
 from orlomo.engines.work import planned_samples
 from orlomo.errors import ConfigError, require
 from orlomo.files import lock, writing_to
-from orlomo.launching import resume_loop
+from orlomo.launching import replay_loop, resume_loop
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
@@ -90,11 +90,10 @@ def resume(
     began = run.runnable_config(method)
     if run.config.is_loop:
         require(epochs is None and learning_rate is None, "a run of a loop continues as its program says: it has both")
-        if isinstance(task, Task):
-            raise ConfigError(f"{run.folder} was made by a loop of your own, not by a Task: give its function")
+        function = _function_of(run, task)
         if run.changed_code(began):
             warn(f"the script of {run.folder} has changed since it began: it continues with the script as it is now")
-        return resume_loop(run, began, task, jobs, ray, tensorboard, listening, workers)
+        return resume_loop(run, began, function, jobs, ray, tensorboard, listening, workers)
     for what in run.changed_code(began):
         warn(f"the file of the {what} has changed since {run.folder} began: it continues with the file as it is now")
     made = _task_of(run, task, warn)
@@ -113,7 +112,7 @@ def resume(
 def replay(
     folder: Path | str,
     *,
-    task: Task | None = None,
+    task: Task | Function | None = None,
     method: Method | None = None,
     jobs: int | None = None,
     callbacks: Sequence[Callback] | Callback | None = (),
@@ -121,8 +120,11 @@ def replay(
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 
-    A task or method that only Python has must be given. Nothing is evaluated: `callbacks` are called with `started`,
-    `event` and `finished` only.
+    A task or method that only Python has must be given; of a run that `orlomo.launch` began, the function. Nothing is
+    evaluated: `callbacks` are called with `started`, `event` and `finished` only.
+
+    A loop of your own runs again, in processes of this machine, as far as its rounds are in the trace: what it writes
+    within a round it writes again. Where it computes otherwise, the replay ends and names the worker and the round.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
@@ -138,6 +140,9 @@ def replay(
         warn(
             f"the file of the {what} has changed since {run.folder} was made: it is replayed with the file as it is now"
         )
+    if config.is_loop:
+        result = replay_loop(run, config, _function_of(run, task), jobs=count, callbacks=listening)
+        return dataclasses.replace(result, changed_code=tuple(other_code))
     made = _task_of(run, task, warn, "replay")
     with only_run(), on_threads(1):
         every = stages(config, run.changes)
@@ -222,6 +227,12 @@ def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
     for names, text in ((now - before, "is new and not recorded"), (before - now, "is no longer measured")):
         if names:
             warn(f"the task's metrics have changed since {run.folder} began: {', '.join(sorted(names))} {text}")
+
+
+def _function_of(run: Run, given: Task | Function | None) -> Function | None:
+    if isinstance(given, Task):
+        raise ConfigError(f"{run.folder} was made by a loop of your own, not by a Task: give its function")
+    return given
 
 
 def _task_of(run: Run, given: Task | Function | None, warn: Warn, call: str = "resume") -> Task:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -135,15 +136,18 @@ def test_whoever_dies_every_sample_is_used_once(tmp_path, loader_workers):
 
 
 def test_a_worker_that_is_added_or_killed_from_outside(tmp_path):
-    folder, done = tmp_path / "run", threading.Event()
+    folder, done, pause = tmp_path / "run", threading.Event(), tmp_path / "pause"
     listed: list[int] = []
 
     class Meddles(orlomo.Callback):
-        """After some reports kills one worker and adds another."""
+        """After some reports kills one worker and adds another; until one has joined, the others wait."""
 
         def event(self, row):
             if row["kind"] == "report" and row["reports"] == 4:
+                pause.touch()
                 done.set()
+            if row["kind"] == "join":
+                pause.unlink(missing_ok=True)  # the other joins, too
 
     def meddle():
         assert done.wait(120)
@@ -154,7 +158,7 @@ def test_a_worker_that_is_added_or_killed_from_outside(tmp_path):
 
     thread = threading.Thread(target=meddle)
     thread.start()
-    run = launch(Loop(epochs=12, after=_slowly), folder, workers=2, callbacks=[Meddles()])
+    run = launch(Loop(epochs=4, after=Pauses(pause)), folder, workers=2, callbacks=[Meddles()])
     thread.join()
     kinds = list(run.events["kind"])
     assert kinds.count("crash") == 1
@@ -162,8 +166,15 @@ def test_a_worker_that_is_added_or_killed_from_outside(tmp_path):
     assert audit(run).ok
 
 
-def _slowly(worker, epoch, number):
-    threading.Event().wait(0.02)
+class Pauses:
+    """After a batch, wait as long as this file is there."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __call__(self, worker, epoch, number):
+        while self.path.exists():
+            time.sleep(0.01)
 
 
 def test_a_loop_that_raises_everywhere_ends_the_run_with_its_traceback(tmp_path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -97,7 +97,14 @@ class Engine(ABC):
         return config
 
     @classmethod
-    def make_crew(cls, config: RunConfig, program: Program, ray: RayOptions | None, stack: ExitStack) -> LoopCrew:
+    def make_crew(
+        cls,
+        config: RunConfig,
+        program: Program,
+        ray: RayOptions | None,
+        stack: ExitStack,
+        warn: Callable[[str], None],
+    ) -> LoopCrew[Any]:
         """What reaches the workers that run a loop of the user's own, closed with the stack; for engines of loops."""
         raise NotImplementedError
 

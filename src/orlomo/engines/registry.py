@@ -37,7 +37,7 @@ ENGINES = {
         "virtual",
         frozenset({"cluster"}),
         {"devices": "--device", "pace": "--cluster", "threads": "--jobs"},
-        "loops.simulated:SimulatedLoop",
+        "loops.simulated.engine:SimulatedLoop",
     ),
     "processes": Facts(
         "processes.engine:Processes",

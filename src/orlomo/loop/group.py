@@ -15,7 +15,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from orlomo.errors import ConfigError, require
-from orlomo.loop.messages import DataFacts, Finished, ModelFacts, Port, Welcome
+from orlomo.loop.messages import DataFacts, Finished, ModelFacts, Port, RoundFacts, Welcome
 from orlomo.methods.messages import Assignment, Report
 
 T = TypeVar("T")
@@ -85,13 +85,13 @@ class GroupPort:
 
     def report(self, report: Report) -> Assignment | Finished:
         """The next assignment."""
-        self._agree("ended a round", report.facts)
+        self._agree("ended a round", _of_all(report))
         self._compare()
         return self._heard(self._port.report(report) if self._first else None)
 
     def leave(self, report: Report | None) -> None:
         """All ranks leave together."""
-        self._agree("left the run", None if report is None else report.facts)
+        self._agree("left the run", None if report is None else _of_all(report))
         if report is not None:
             self._compare()
         if self._first:
@@ -160,6 +160,12 @@ class GroupPort:
 
 
 SAME = "all ranks of a group must make the same steps, on their parts of the same batches"
+
+
+def _of_all(report: Report) -> RoundFacts:
+    """What all ranks must have in common: only the first reports vectors, and is the chief."""
+    facts: RoundFacts = report.facts
+    return facts._replace(checksum="", chief=False)
 
 
 def _difference(theirs: Any, ours: Any) -> str:

@@ -116,8 +116,8 @@ def _is_shuffled(sampler: Any, size: int) -> bool:
     name = type(sampler).__name__
     if isinstance(sampler, DistributedSampler):
         raise ConfigError(
-            "the loader has a DistributedSampler: leave it out, and give the DataLoader shuffle=True instead; the "
-            "workers already share the samples out among themselves"
+            "the loader has a DistributedSampler: leave it out where worker.alone is False, and give the DataLoader "
+            "shuffle=True instead; the workers, and the ranks of a group, share the samples out already"
         )
     if type(sampler) is SequentialSampler and len(sampler) == size:
         return False

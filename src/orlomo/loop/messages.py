@@ -74,6 +74,7 @@ class Welcome(NamedTuple):
     clock: int
     epoch: int
     chief: bool
+    events: int = 0  # recorded by then
 
 
 class Order(NamedTuple):
@@ -92,6 +93,9 @@ class RoundFacts(NamedTuple):
     batches: int
     used: Lease | None = None
     checksum: str = ""  # of what is reported
+    rank: int = 0  # of the worker; with the next two, what a replay must give it besides the samples
+    chief: bool = False  # as its order said
+    welcomed: int = 0  # events recorded when the worker was welcomed
 
 
 class Finished(NamedTuple):

@@ -11,7 +11,7 @@ from orlomo.loop.attached import Attached
 from orlomo.loop.data import LeasedIds, LeasedLoader
 from orlomo.loop.messages import OWN, SHARED, DataFacts, Finished, Lease, Port, RoundFacts
 from orlomo.methods.messages import Assignment, Report
-from orlomo.methods.state import all_finite
+from orlomo.methods.state import all_finite, fingerprint
 from orlomo.seeds import derive, seed_global
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class Rounds:
         self._delivered, self._count = 0, 0  # batches and rounds so far
         self._since_step, self._last_interval = 0, 0  # batches since the last optimizer step, and before it
         self._closed = self._warned = False
+        self._follows = True  # the loop counts its epochs itself: those of the run are only followed
         self.done = False
         attached.on_step = self._stepped
         facts = replace(attached.facts, evaluates=evaluates)
@@ -61,6 +62,7 @@ class Rounds:
 
     def epochs(self) -> Iterator[int]:
         """Epochs of the run until its end."""
+        self._follows = False
         while not self._ended():
             before = self._delivered, self._count
             yield self._epoch
@@ -76,14 +78,15 @@ class Rounds:
             elif lease.epoch > self._epoch:
                 self._epoch = lease.epoch
 
-    def shared(self, leased: LeasedLoader | LeasedIds, epochs: int | None) -> Iterator[Any]:
+    def shared(self, leased: LeasedLoader | LeasedIds, epochs: float | None) -> Iterator[Any]:
         """What the leases of this worker give in this epoch."""
         self._begin(leased.facts(epochs))
-        if self._used is not None and self._used == self._lease:  # the loop was left with the last batch of a round
-            self._finish()
+        self.settle()
         if self._ended():
             return
         assert self._assignment is not None
+        if self._follows and self._lease is not None:
+            self._epoch = max(self._epoch, self._lease.epoch)
         leased.queue.hold(self._assignment.order.leases)
         for batch, lease, stop in leased.iterate(self._epoch):
             self._current = lease._replace(stop=stop)
@@ -103,10 +106,8 @@ class Rounds:
                 if self._finish():
                     return
                 leased.queue.hold(self._assignment.order.leases)
-        if epochs is None and self._lease is not None:  # a loop that counts its epochs itself
-            self._epoch = max(self._epoch, self._lease.epoch)
 
-    def own(self, loader: Iterable[T], accumulate: int, epochs: int | None) -> Iterator[T]:
+    def own(self, loader: Iterable[T], accumulate: int, epochs: float | None) -> Iterator[T]:
         """What the loader gives; a round is so many batches."""
         try:
             size = len(loader)  # type: ignore[arg-type]
@@ -131,6 +132,32 @@ class Rounds:
         """What this round is to use."""
         order = None if self._assignment is None else self._assignment.order
         return order.leases[0] if order is not None and order.leases else None
+
+    @property
+    def at_last_batch(self) -> bool:
+        """Whether the batch at hand is the last one of its round."""
+        if self._assignment is None or self._data is None:
+            return False
+        if self._data.sampling == SHARED:
+            return self._current is not None and self._current == self._lease
+        return self._batches + 1 >= self._assignment.local_steps * self._data.accumulate
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that the next pass over the data begins in, or goes on with."""
+        return self._epoch if self._lease is None else max(self._epoch, self._lease.epoch)
+
+    @property
+    def position(self) -> float:
+        """How far the run is, in epochs, with the batch at hand."""
+        if self._current is None or self._data is None or not self._data.size:
+            return float(self._epoch)
+        return self._current.epoch + self._current.stop / self._data.size
+
+    def settle(self) -> None:
+        """Report a round whose last batch has been used, where the loop was left with that batch."""
+        if self._used is not None and self._used == self._lease:
+            self._finish()
 
     @property
     def _counts_steps(self) -> bool:
@@ -203,7 +230,15 @@ class Rounds:
             round=assignment.round,
             buffers=self.attached.buffers(),
             finite=all(all_finite(vector) for vector in port.reported.values()),
-            facts=RoundFacts(steps, self._batches, used),
+            facts=RoundFacts(
+                steps,
+                self._batches,
+                used,
+                fingerprint(port.reported.values()),
+                port.settings.rank,
+                assignment.order.chief,
+                self._welcome.events,
+            ),
             learning_rate=rate,
         )
 

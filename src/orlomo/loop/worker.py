@@ -47,7 +47,7 @@ def current() -> Worker | None:
 def worker() -> Worker:
     """This process as a worker of a run; in a script that is started alone, one that does nothing.
 
-    >>> import torch
+    >>> import orlomo, torch
     >>> model = torch.nn.Linear(4, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     >>> loader = torch.utils.data.DataLoader(torch.randn(8, 4), batch_size=4)
@@ -86,7 +86,7 @@ class Worker:
         self._port = port
         self._rounds: Rounds | None = None
         self._leased: dict[object, LeasedLoader | LeasedIds] = {}  # by the user's data loader, or number of blocks
-        self._count: int | None = None  # of epochs, as the loop says
+        self._count: float | None = None  # of epochs, as the loop says
 
     @property
     def alone(self) -> bool:
@@ -102,9 +102,19 @@ class Worker:
     def chief(self) -> bool:
         """Whether this is the worker that should save and print: of those that take part, the one in the lowest rank.
 
-        True in a script that is started alone.
+        In a group of processes, its rank 0. True in a script that is started alone; with torchrun, on rank 0.
         """
-        return self._port is None or (self._rounds is not None and self._rounds.chief)
+        if self._port is None:
+            return os.environ.get("RANK", "0") == "0"  # as torchrun sets it
+        return self._rounds is not None and self._rounds.chief
+
+    @property
+    def last_of_round(self) -> bool:
+        """Whether the batch at hand is the last one of its round: where gradients are accumulated, step here too.
+
+        Never in a script that is started alone.
+        """
+        return self._rounds is not None and self._rounds.at_last_batch
 
     @property
     def attached(self) -> bool:
@@ -182,19 +192,23 @@ class Worker:
         self._count = count
         return self._begun("epochs").epochs()
 
-    def batches(self, loader: Iterable[T], *, accumulate: int = 1, sampling: str = SHARED) -> Iterable[T]:
+    def batches(
+        self, loader: Iterable[T], *, accumulate: int = 1, sampling: str = SHARED, epochs: float | None = None
+    ) -> Iterable[T]:
         """The batches of this worker, from the user's data loader.
 
         Args:
             accumulate: batches per optimizer step, where gradients are accumulated.
             sampling: "shared": all workers share the samples, each of which is used once per epoch, whatever happens
                 to workers. "own": whatever the loader gives, in each worker.
+            epochs: how many the run has, in a loop that does not iterate over `worker.epochs`.
         """
         require(isinstance(accumulate, int) and accumulate >= 1, f"accumulate must be at least 1, not {accumulate!r}")
         require(sampling in (SHARED, OWN), f'sampling must be "shared" or "own", not {sampling!r}')
         if self._port is None:
             return loader
         rounds, settings = self._begun("batches"), self._port.settings
+        self._count = self._count if epochs is None else epochs
         if sampling == OWN:
             return rounds.own(loader, accumulate, self._count)
         key = id(loader), accumulate

@@ -13,8 +13,15 @@ from orlomo.errors import OrlomoError
 class Log:
     """Warns the user at once, and keeps the warnings in the run folder as far as its disk allows."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]):
-        self._path, self._say = folder / "log.txt", say
+    def __init__(self, folder: Path | None, say: Callable[[str], None]):
+        self._path, self._say = None if folder is None else folder / "log.txt", say
+        self._early: list[str] = []  # before there is a folder
+
+    def keep_in(self, folder: Path) -> None:
+        """There is a folder now."""
+        self._path = folder / "log.txt"
+        early, self._early = self._early, []
+        self._write("".join(early))
 
     def warn(self, text: str, details: str = "") -> None:
         """One line on the terminal; the details go to the file alone."""
@@ -25,9 +32,15 @@ class Log:
         """To the file alone."""
         indented = "".join(f"    {line}\n" for line in details.splitlines())
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-        # Opened for each line, so that a full disk costs a line of the log and not the run.
-        with contextlib.suppress(OSError), self._path.open("a") as file:
-            file.write(f"{moment} {text}\n{indented}")
+        self._write(f"{moment} {text}\n{indented}")
+
+    def _write(self, text: str) -> None:
+        if self._path is None:
+            self._early.append(text)
+        elif text:
+            # Opened each time, so that a full disk costs a line of the log and not the run.
+            with contextlib.suppress(OSError), self._path.open("a") as file:
+                file.write(text)
 
     def end(self, error: OrlomoError, details: str = "") -> OrlomoError:
         """The error that ends the run, written down."""

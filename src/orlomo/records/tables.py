@@ -42,8 +42,11 @@ LOOP_ROUNDS: Schema = {
     "steps": "q",  # that the optimizer made
     "batches": "q",
     "samples": "q",
-    "clock": "q",  # optimizer steps folded in before the round began
+    "clock": "q",  # optimizer steps folded in before the report
     "checksum": "s",  # of the report
+    "rank": "q",  # of the worker
+    "chief": "q",  # 1 if it was the worker that saves and prints, else 0
+    "welcomed": "q",  # events recorded when this process of the worker was welcomed
 }
 """The columns of rounds.csv, of users' own loops: one row per report that was folded in, and the samples it used."""
 

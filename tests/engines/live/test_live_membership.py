@@ -255,13 +255,13 @@ def test_a_worker_that_cannot_be_started_is_denied_if_it_was_asked_for() -> None
 def test_workers_without_room_wait_under_their_ids() -> None:
     membership = begun(3)
     said, *actions = membership.handle(NoRoom((1, 2)), 0.0)
-    assert said == Say("2 workers have nowhere to run yet: continuing without; they join when there is room")
+    assert said == Say("2 workers are not ready yet: continuing without; they join when they are")
     assert actions == [Leave(1, "leave"), Leave(2, "leave")]
     assert membership.handle(NoRoom((1, 2)), 0.0) == []
     assert membership.handle(Ready(2), 0.0) == [Join(2)]
     assert lose(membership, 1) == [Stop(1)]  # it took no part: the server need not know
     assert membership.handle(NoRoom((2,)), 0.0)[0] == Say(
-        "1 worker has nowhere to run yet: continuing without; it joins when there is room"
+        "1 worker is not ready yet: continuing without; it joins when it is"
     )
 
 

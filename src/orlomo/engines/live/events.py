@@ -35,7 +35,7 @@ class NotStarted(NamedTuple):
 
 
 class NoRoom(NamedTuple):
-    """These workers have nowhere to run yet and should not be waited for; `Ready` follows when there is room."""
+    """These workers have nowhere to run yet, or are late, and should not be waited for; `Ready` follows."""
 
     workers: tuple[int, ...]
     busy: frozenset[int] = frozenset()

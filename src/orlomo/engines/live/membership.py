@@ -310,5 +310,9 @@ def _idle_first(ranks: list[Rank], busy: frozenset[int]) -> list[Rank]:
 
 
 def _no_room(ranks: list[Rank]) -> Say:
-    some, they = ("1 worker has", "it joins") if len(ranks) == 1 else (f"{len(ranks)} workers have", "they join")
-    return Say(f"{some} nowhere to run yet: continuing without; {they} when there is room")
+    some, they = (
+        ("1 worker is", "it joins when it is")
+        if len(ranks) == 1
+        else (f"{len(ranks)} workers are", "they join when they are")
+    )
+    return Say(f"{some} not ready yet: continuing without; {they}")

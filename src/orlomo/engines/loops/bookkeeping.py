@@ -8,7 +8,7 @@ from typing import Any
 from orlomo.engines.loops.blocks import Blocks
 from orlomo.engines.loops.facts import End, Present
 from orlomo.engines.loops.work import LoopWork, to_json
-from orlomo.engines.session import Session
+from orlomo.engines.session import Session, checksum
 from orlomo.loop.messages import SHARED, Order, RoundFacts, Welcome
 from orlomo.methods.messages import Assignment, Report
 from orlomo.records.checkpoint import Checkpoint
@@ -21,10 +21,11 @@ class Bookkeeping:
         self.session, self.work = session, work
         self.chief = 0
         self.clock = 0  # optimizer steps folded in
+        self.initial = checksum(session.server.params)  # the parameters with which the run began
         self.blocks: Blocks | None = work.blocks(session.config) if work.data.sampling == SHARED else None
         self._ahead = work.ahead(session.config)
         if resumed is not None:
-            self.clock = resumed.values["clock"]
+            self.clock, self.initial = resumed.values["clock"], resumed.values["initial"]
             if self.blocks is not None:
                 self.blocks = Blocks.from_json(resumed.values["blocks"], session.config.workers)
 
@@ -70,6 +71,9 @@ class Bookkeeping:
                 "samples": report.samples,
                 "clock": self.clock,
                 "checksum": facts.checksum,
+                "rank": facts.rank,
+                "chief": int(facts.chief),
+                "welcomed": facts.welcomed,
             }
         )
         self.clock += facts.steps
@@ -83,7 +87,7 @@ class Bookkeeping:
         """What a worker that says hello is given."""
         server = self.session.server
         vectors = {name: server.state.vectors[source] for name, source in server.method.sent_vectors().items()}
-        return Present(vectors, Welcome(server.iteration, self.clock, self.epoch, False))
+        return Present(vectors, Welcome(server.iteration, self.clock, self.epoch, False, self.session.events))
 
     def end(self) -> End:
         """What every worker is given at the end."""
@@ -93,4 +97,5 @@ class Bookkeeping:
     def to_json(self) -> Mapping[str, Any]:
         """For a checkpoint."""
         blocks = None if self.blocks is None else self.blocks.to_json()
-        return {"clock": self.clock, "blocks": blocks, "loop": to_json(self.work.model, self.work.data)}
+        loop = to_json(self.work.model, self.work.data)
+        return {"clock": self.clock, "blocks": blocks, "initial": self.initial, "loop": loop}

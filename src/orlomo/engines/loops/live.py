@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,7 +13,7 @@ from orlomo.engines.live import events
 from orlomo.engines.live.crew import Arrived, Crew
 from orlomo.engines.live.loop import Live
 from orlomo.engines.loops.bookkeeping import Bookkeeping
-from orlomo.engines.loops.crew import LoopCrew
+from orlomo.engines.loops.local import LocalCrew
 from orlomo.engines.loops.opening import OpenedWork, local_crew
 from orlomo.engines.processes.worker import device_of
 from orlomo.engines.ray.connection import RayOptions
@@ -70,7 +71,7 @@ class LiveLoop(Live):
             elif self.config.method.synchronous:
                 self._without.append(assignment.worker)  # nobody must wait for it at the barrier: see `_wake`
             else:
-                self._held[assignment.worker] = assignment
+                self._held[assignment.worker] = self.opened.crew.keep(assignment)
                 self._parked.append(assignment.worker)
 
     def _wake(self) -> None:
@@ -128,7 +129,14 @@ class ProcessLoop(LiveLoop):
         return dataclasses.replace(config, threads=config.threads or max(1, job_count(None) // processes))
 
     @classmethod
-    def make_crew(cls, config: RunConfig, program: Program, ray: RayOptions | None, stack: ExitStack) -> LoopCrew:
+    def make_crew(
+        cls,
+        config: RunConfig,
+        program: Program,
+        ray: RayOptions | None,
+        stack: ExitStack,
+        warn: Callable[[str], None],
+    ) -> LocalCrew:
         """Worker processes; of GPUs each sees the one that `devices` gives its rank, as `cuda`."""
         return stack.enter_context(local_crew(config, program, lambda rank: visible(config, rank)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from orlomo.engines.live.crew import CrewEvent
 from orlomo.engines.live.events import Left, Lost
 from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.evaluator import LoopEvaluator, NoEvaluator
+from orlomo.engines.loops.local import LocalCrew
 from orlomo.engines.loops.processes import variables
 from orlomo.engines.loops.work import LoopWork, planned
 from orlomo.engines.processes.starter import Starter
@@ -20,8 +22,8 @@ from orlomo.errors import ConfigError, require
 from orlomo.loop.messages import DataFacts, LoopSettings, ModelFacts
 from orlomo.loop.program import Program
 
-PRELOAD = ("orlomo.engines.loops.process", "torch._dynamo")
-"""torch loads the second, in more than a second, when a process makes its first optimizer."""
+PRELOADED = ("orlomo.engines.loops.process", "torch._dynamo")
+"""Loaded once for all processes; the second takes a second, and the first optimizer that a process makes needs it."""
 
 
 class OpenedWork(LoopWork):
@@ -33,7 +35,7 @@ class OpenedWork(LoopWork):
         data: DataFacts,
         params: Tensor,
         buffers: Tensor | None,
-        crew: LoopCrew,
+        crew: LoopCrew[Any],
         evaluator: LoopEvaluator | NoEvaluator,
     ):
         super().__init__(model, data, params, buffers)
@@ -65,18 +67,25 @@ def loop_settings(
     )
 
 
-def local_crew(config: RunConfig, program: Program, environment: Callable[[int], Mapping[str, str]]) -> LoopCrew:
-    """Workers that are processes of this machine; `environment`: of each rank."""
-    return LoopCrew(
-        Starter(*PRELOAD),
+def local_crew(
+    config: RunConfig,
+    program: Program,
+    environment: Callable[[int], Mapping[str, str]],
+    together: int | None = None,
+) -> LocalCrew:
+    """Workers that are processes of this machine; `environment`: of each rank. `together`: as in `LoopCrew`."""
+    return LocalCrew(
+        Starter(PRELOADED),
         program,
         config.method,
         lambda worker, rank: loop_settings(config, worker, rank, environment(rank)),
-        together=config.workers,
+        together=config.workers if together is None else together,
     )
 
 
-def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitStack) -> tuple[RunConfig, OpenedWork]:
+def open_loop(
+    crew: LoopCrew[Any], config: RunConfig, program: Program, stack: ExitStack
+) -> tuple[RunConfig, OpenedWork]:
     """Start the first worker and wait until it begins to train: what it trains, and the config with the run's length.
 
     Whatever the program raises before that is raised here.
@@ -93,8 +102,7 @@ def open_loop(crew: LoopCrew, config: RunConfig, program: Program, stack: ExitSt
     crew.later += others
     assert crew.model is not None
     config, data = planned(config, crew.data)
-    slot = crew.place(0)
-    params, buffers = slot.assignment["params"].clone(), slot.buffers.clone() if slot.shape.buffers else None
+    params, buffers = crew.initial()
     evaluator = make_evaluator(crew.model, config, program, stack)
     return config, OpenedWork(crew.model, data, params, buffers, crew, evaluator)
 
@@ -108,7 +116,7 @@ def make_evaluator(
     # One process that is a group of its own: a program that wraps its model runs in it as it is.
     environment = {} if config.group is None else variables(0, 1, 0)
     settings = dataclasses.replace(loop_settings(config, -1, 0, environment, evaluates=True), group=1)
-    evaluator = LoopEvaluator(Starter(*PRELOAD), program, settings, model)
+    evaluator = LoopEvaluator(Starter(PRELOADED), program, settings, model)
     stack.enter_context(evaluator)
     return evaluator
 
@@ -122,6 +130,9 @@ def check_names(values: Mapping[str, float], taken: Mapping[str, str]) -> None:
 
 
 def _failed(event: Lost) -> ConfigError:
+    ours, kind = event.reason, "ConfigError: "
+    if ours.startswith(kind):  # says what to do: where it was raised does not matter
+        return ConfigError(ours.removeprefix(kind))
     error = ConfigError(f"the program failed before the run began: {event.reason}")
     if event.traceback:
         error.add_note(event.traceback.rstrip())

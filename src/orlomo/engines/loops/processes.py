@@ -7,7 +7,7 @@ import dataclasses
 import multiprocessing.connection
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -70,13 +70,20 @@ class _Started:
 class LoopProcesses:
     """The processes of one worker, on this machine. The first speaks for all; where one of them ends, all are ended."""
 
-    def __init__(self, starter: Starter, program: Program, settings: LoopSettings):
+    def __init__(
+        self,
+        starter: Starter,
+        program: Program | tuple[object, ...],
+        settings: LoopSettings,
+        serve: Callable[..., None] = serve_loop,
+    ):
+        """`serve`: the main function of each, which is given the program and what it needs besides."""
         self.memory = Memory()
         self._store: object = None  # through which the processes of a group find one another
         self._started: list[_Started] = []
         try:
             for one in self._ranks(settings):
-                started = starter.start(serve_loop, program, one, self.memory, daemon=False)
+                started = starter.start(serve, program, one, self.memory, daemon=False)
                 self._started.append(_Started(*started))
         except BaseException:
             self.end()

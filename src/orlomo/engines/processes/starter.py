@@ -87,10 +87,12 @@ def failed(error: BaseException) -> Failed:
 
 
 class Starter:
-    """Starts processes, which end with this one."""
+    """Starts processes, which end with this one.
 
-    def __init__(self, *preload: str) -> None:
-        """`preload`: modules that new processes have loaded already, beside those of tasks."""
+    `preload`: modules that every process will need, loaded once for all, if this is the first starter here.
+    """
+
+    def __init__(self, preload: tuple[str, ...] = ()) -> None:
         methods = multiprocessing.get_all_start_methods()
         # On systems without a fork server, processes are spawned.
         self._context: ForkServerContext | SpawnContext
@@ -173,6 +175,8 @@ def _end_with_the_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # with the processes that it has started
+        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
 
@@ -244,7 +248,10 @@ def _signals_blocked() -> Iterator[None]:
         return
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # or it would be started within, and unblock signals when it is
+    # Here, or it would be started within, and unblock signals when it is. It removes what killed processes leave, such
+    # as the semaphores of their data loaders, and need not warn of that.
+    with _environment("PYTHONWARNINGS", "ignore:resource_tracker"):
+        resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -261,3 +268,16 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Within, this variable of the environment has this value."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before

@@ -162,6 +162,8 @@ def _private(need: Need) -> Iterator[Mapping[str, object]]:
             f"{need.workers} workers need {size(store)} of shared memory, {shared} has "
             f"{size(shutil.disk_usage(shared).free)} left: use fewer workers, or --engine processes"
         )
+    if need.vector_bytes is None and shared.is_dir():  # what is not used takes no memory
+        store = max(store, shutil.disk_usage(shared).free // 2)
     folder = Path(tempfile.mkdtemp(prefix="orlomo-ray-"))
     environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
     # Ray keeps to the loopback interface only on systems whose firewall asks the user about every open port. It has no

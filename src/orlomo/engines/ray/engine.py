@@ -30,9 +30,7 @@ class RayCluster(Live):
     def check(cls, config: RunConfig) -> RunConfig:
         """Ray must be installed; devices are not looked for here, since the workers' machines are others."""
         import_ray()
-        return dataclasses.replace(
-            config, threads=config.threads or max(1, int((config.resources or {}).get("CPU", 1.0)))
-        )
+        return dataclasses.replace(config, threads=config.threads or threads_of(config))
 
     def __init__(self, setup: Setup):
         super().__init__(setup)
@@ -44,7 +42,8 @@ class RayCluster(Live):
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """A crew of actors; evaluation is in a process of the driver's machine, so that no worker waits for it."""
-        from orlomo.engines.ray.crew import RayCrew, needed, pickle_task
+        from orlomo.engines.ray.actors import needed, pickled
+        from orlomo.engines.ray.crew import RayCrew
 
         config, task, params = self.config, self.task, self.server.params
         packed_task, shape = PackedTask.of(config, task), Shape.of(task, config.method, config.seed, params)
@@ -52,7 +51,7 @@ class RayCluster(Live):
             raise ConfigError(f"a model of {params.dtype} cannot travel by Ray: use float32, or --engine processes")
         # What a user's file defines goes along (see loading.py): not every machine has the file.
         whole = dataclasses.replace(packed_task, task=task) if ".py:" in config.task else packed_task
-        pickled_task = pickle_task(whole)
+        pickled_task = pickled(whole, "task")
         workers = max(config.workers, self._wanted_workers or 0, len(self.membership))
         sent, reported = len(config.method.sent_vectors()), len(config.method.report_vectors)
         need = Need(workers, needed(config), config.labels or {}, params.nbytes, pickled_task.nbytes, sent, reported)
@@ -60,3 +59,8 @@ class RayCluster(Live):
         crew = RayCrew(config, import_ray().put(pickled_task), shape, self._log)
         device = config.device if torch.cuda.is_available() else "cpu"
         return stack.enter_context(crew), stack.enter_context(EvaluationProcess(Starter(), packed_task, shape, device))
+
+
+def threads_of(config: RunConfig) -> int:
+    """Threads of arithmetic per process, where none are given: the CPUs of a worker."""
+    return max(1, int((config.resources or {}).get("CPU", 1.0)) // (config.group or 1))

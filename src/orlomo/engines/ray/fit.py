@@ -26,7 +26,7 @@ class Need:
     workers: int
     resources: dict[str, float]  # of each
     labels: dict[str, str]  # of the machines
-    vector_bytes: int
+    vector_bytes: int | None  # None: not known before a worker says it
     task_bytes: int
     sent: int = 1  # vectors in an assignment
     reported: int = 2  # in a report
@@ -40,11 +40,17 @@ class Need:
         if workers == 0:
             return 0
         vectors = (self.sent + self.reported) * workers + self.sent
-        return int((vectors * self.vector_bytes + self.task_bytes) / 0.8)
+        return int((vectors * (self.vector_bytes or 0) + self.task_bytes) / 0.8)
 
 
 def check(ray: ModuleType, need: Need, warn: Callable[[str], None]) -> None:
     """Refuse a run that does not fit; say what is not safe."""
+    check_store(ray, need)
+    check_safety(ray, warn)
+
+
+def check_store(ray: ModuleType, need: Need) -> None:
+    """Refuse a run whose vectors do not fit in the object stores."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     own = ray.get_runtime_context().get_node_id()
     for node in nodes:
@@ -60,6 +66,11 @@ def check(ray: ModuleType, need: Need, warn: Callable[[str], None]) -> None:
                 f"the object store of {node['NodeManagerAddress']} has {size(has)}, {whose} {size(needed)}: start "
                 f"Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
             )
+
+
+def check_safety(ray: ModuleType, warn: Callable[[str], None]) -> None:
+    """Say what of the cluster is not safe, or slow to notice."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
     addresses = [node["NodeManagerAddress"] for node in nodes]
     if os.environ.get("RAY_AUTH_MODE") != "token" and not all(map(_is_loopback, addresses)):
         lacks = "no token, and TLS alone does not guard all of Ray" if uses_tls() else "neither a token nor TLS"

@@ -50,6 +50,12 @@ def versions() -> dict[str, str]:
     return {"orlomo": orlomo.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
+def where() -> Where:
+    """Of this process."""
+    node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return Where(node, os.getpid(), versions())
+
+
 def view(array: Array) -> Tensor:
     """An array of the object store as a tensor. Its memory is shared and must not be written to."""
     with warnings.catch_warnings():
@@ -57,7 +63,7 @@ def view(array: Array) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _end_with_the_parent(parent: int) -> None:
+def end_with_the_parent(parent: int) -> None:
     """Without the Ray of its machine an actor cannot be reached, but can take a minute to notice."""
     while os.getppid() == parent:
         time.sleep(1.0)
@@ -70,13 +76,12 @@ class RayWorker:
     def __init__(self, settings: WorkerSettings):
         torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
         keep_freed_memory()
-        threading.Thread(target=_end_with_the_parent, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=end_with_the_parent, args=(os.getppid(),), daemon=True).start()
         self.settings = settings
 
     def where(self) -> Where:
         """Called first: returns as soon as Ray has found room for the actor."""
-        node: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return Where(node, os.getpid(), versions())
+        return where()
 
     def prepare(self, pickled_task: Array, shape: Shape) -> Failed | None:
         """Build the model."""

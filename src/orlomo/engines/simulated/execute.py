@@ -137,30 +137,10 @@ class Execution:
         done = self._ahead.assignments[worker]
         assignments = self.session.fold(report, row["finish"] - row["start"], done)
         # The schedule does not know the learning rate of an optimizer, which comes with the report.
-        self._verify(row, done.learning_rate if report.learning_rate is None else row["learning_rate"])
+        verify(self.server, row, done.learning_rate if report.learning_rate is None else row["learning_rate"])
         self.session.record_report(row, report)
         self._ahead.folded(worker)  # first: it drops the old assignment, and a new one may be of the same worker
         self._continue_with(assignments)
-
-    def _verify(self, row: Row, learning_rate: float) -> None:
-        """The server must fold the report just as the schedule says."""
-        fold = self.server.last_fold
-        assert fold is not None
-        for name in ("iteration", "index", "delay", "group", "eta", "behind", "local_steps"):
-            if getattr(fold, name) != row[name]:
-                raise OrlomoError(
-                    f"the trace and the method disagree at iteration {row['iteration']}: "
-                    f"{name} is {row[name]} in the trace and {getattr(fold, name)} by the method"
-                )
-        if learning_rate != row["learning_rate"]:
-            raise OrlomoError(
-                f"the trace and the method disagree at iteration {row['iteration']}: "
-                f"learning_rate is {row['learning_rate']} in the trace and {learning_rate} by the method"
-            )
-        if fold.dropped != (row["kind"] == DROP):
-            raise OrlomoError(
-                f"the trace and the method disagree at iteration {row['iteration']}: whether to drop the report"
-            )
 
     def _change_membership(self, row: Row) -> None:
         worker = row["worker"]
@@ -183,6 +163,27 @@ class Execution:
         """Write a checkpoint."""
         held, states = self._ahead.assignments.values(), self._states if self.session.workers_keep_state else {}
         self.session.save(held, self.at_end, states, schedule=self.schedule.digest())
+
+
+def verify(server: Server, row: Row, learning_rate: float) -> None:
+    """The server must have folded the newest report just as the schedule says."""
+    fold = server.last_fold
+    assert fold is not None
+    for name in ("iteration", "index", "delay", "group", "eta", "behind", "local_steps"):
+        if getattr(fold, name) != row[name]:
+            raise OrlomoError(
+                f"the trace and the method disagree at iteration {row['iteration']}: "
+                f"{name} is {row[name]} in the trace and {getattr(fold, name)} by the method"
+            )
+    if learning_rate != row["learning_rate"]:
+        raise OrlomoError(
+            f"the trace and the method disagree at iteration {row['iteration']}: "
+            f"learning_rate is {row['learning_rate']} in the trace and {learning_rate} by the method"
+        )
+    if fold.dropped != (row["kind"] == DROP):
+        raise OrlomoError(
+            f"the trace and the method disagree at iteration {row['iteration']}: whether to drop the report"
+        )
 
 
 def check_schedule(schedule: Schedule, saved: Checkpoint) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
 from orlomo.clusters.schedule import COLUMNS, KINDS, REPORT, Schedule
+from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, RunHandle
-from orlomo.engines.session import checksum
+from orlomo.engines.session import Session, checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.execute import Execution
 from orlomo.errors import Interrupted, OrlomoError, RunFolderError
 from orlomo.records.changes import Stage
-from orlomo.records.checkpoint import Values
+from orlomo.records.checkpoint import Checkpoint, Values
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, Row
 from orlomo.tasks.task import Task
@@ -33,11 +35,14 @@ class Replay:
     replayed_checksum: str
     first_difference: int | None = None
     changed_code: tuple[str, ...] = ()  # of `task` and `method`, whose file is not what it was
+    why: str = ""  # it ended before the end of the record: of a loop of the user's own, where it computed otherwise
 
     def __str__(self) -> str:
         if self.agrees:
             return f"{self.events} events replayed: the parameters agree, bit for bit ({self.replayed_checksum})"
-        if self.recorded_checksum == self.replayed_checksum:
+        if self.why:
+            what = self.why
+        elif self.recorded_checksum == self.replayed_checksum:
             what = f"the parameters agree, but the record of iteration {self.first_difference} is not what was computed"
         else:
             what = f"the parameters differ, first at iteration {self.first_difference}"
@@ -51,26 +56,36 @@ class Replay:
 
 def replay(run: Run, stages: Sequence[Stage], task: Task, *, jobs: int, callbacks: Callbacks) -> Replay:
     """Recompute the run up to its newest checkpoint (its end, if it is finished) from events.csv."""
+    saved = compared_checkpoint(run)
+    recorder = Comparison(run.event_columns, run.metric_columns)
+    schedule = trace_of(run.event_columns, saved.position)
+    (_, first), *later = stages
+    execution = Execution(first, task, schedule, recorder, later=later, jobs=jobs, callbacks=callbacks, evaluates=False)
+    recorder.session = execution.session
+    with announced(run, first, execution.session.total, callbacks), Signals() as signals:
+        execution.run(signals)
+    return outcome(run, recorder, saved.position)
+
+
+def compared_checkpoint(run: Run) -> Checkpoint:
+    """The checkpoint up to which a run is replayed; an error where the record does not go so far."""
     saved = run.checkpoint
     if saved is None:
         raise RunFolderError(f"{run.folder} has no checkpoint yet: there is nothing to compare a replay with")
-    events = run.event_columns
-    if len(events["kind"]) < saved.position:
+    count = len(run.event_columns["kind"])
+    if count < saved.position:
         raise RunFolderError(
-            f"{run.folder}/events.csv has {len(events['kind'])} events, the checkpoint {saved.position}: "
-            "the trace is cut off"
+            f"{run.folder}/events.csv has {count} events, the checkpoint {saved.position}: the trace is cut off"
         )
-    recorder = _Comparison(events, run.metric_columns)
-    schedule = trace_of(events, saved.position)
-    (_, first), *later = stages
-    execution = Execution(first, task, schedule, recorder, later=later, jobs=jobs, callbacks=callbacks, evaluates=False)
-    recorder.execution = execution
+    return saved
+
+
+@contextmanager
+def announced(run: Run, config: RunConfig, total: int, callbacks: Callbacks) -> Iterator[None]:
+    """Callbacks are told of the beginning and the end of a replay."""
     try:
-        callbacks.started(
-            RunHandle(run.folder, first, first.workers, execution.session.total, run.measured, callbacks=callbacks)
-        )
-        with Signals() as signals:
-            execution.run(signals)
+        callbacks.started(RunHandle(run.folder, config, config.workers, total, run.measured, callbacks=callbacks))
+        yield
     except Interrupted:
         raise
     except OrlomoError as error:
@@ -81,11 +96,17 @@ def replay(run: Run, stages: Sequence[Stage], task: Task, *, jobs: int, callback
         raise OrlomoError(
             f"replay of {run.folder}: stopped, so that there is nothing to compare: {callbacks.stop_reason}"
         )
-    recorded, replayed = checksum(run.params), checksum(execution.server.params)
-    difference, iteration = recorder.first_difference, execution.server.iteration
-    if recorded != replayed and difference is None:
+
+
+def outcome(run: Run, recorder: Comparison, events: int, why: str = "") -> Replay:
+    """What came of a replay of so many events."""
+    assert recorder.session is not None
+    server = recorder.session.server
+    recorded, replayed = checksum(run.params), checksum(server.params)
+    difference, iteration = recorder.first_difference, server.iteration
+    if (recorded != replayed or why) and difference is None:
         difference = iteration
-    return Replay(difference is None, saved.position, iteration, recorded, replayed, difference)
+    return Replay(difference is None, events, iteration, recorded, replayed, difference, why=why)
 
 
 def trace_of(events: Columns, count: int) -> Schedule:
@@ -106,13 +127,13 @@ def trace_of(events: Columns, count: int) -> Schedule:
 
 
 @dataclass
-class _Comparison:
-    """Listens to an execution and notes where it first differs from the record."""
+class Comparison:
+    """Listens to a session and notes where it first differs from the record."""
 
     events: Columns
     metrics: Columns
     first_difference: int | None = None
-    execution: Execution | None = None
+    session: Session | None = None
     position: int = 0
     due: bool = False
     checksums: dict[int, str] = field(init=False)
@@ -132,14 +153,14 @@ class _Comparison:
         # Losses are compared at every report, parameters where an evaluation recorded their checksum: that narrows the
         # first difference down to one iteration without a second copy of the run.
         same_loss = recorded == row["loss"] or (math.isnan(recorded) and math.isnan(row["loss"]))
-        assert self.execution is not None
-        settled = self.execution.server.ledger.settled
-        same_params = known is None or not settled or known == checksum(self.execution.server.params)
+        assert self.session is not None
+        server = self.session.server
+        same_params = known is None or not server.ledger.settled or known == checksum(server.params)
         if not same_loss or not same_params:
             self.first_difference = row["iteration"]
 
     def round(self, row: Row) -> None:
-        """Only loops of the user's own have these rows, and they are replayed elsewhere."""
+        """Of a loop of the user's own, which are compared when they are computed."""
 
     def metric(self, row: Row) -> None:
         pass
