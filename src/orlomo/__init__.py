@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orlomo.methods.server import Server
     from orlomo.methods.state import ServerState
     from orlomo.methods.worker import WorkerRule
+    from orlomo.records.audit import audit
     from orlomo.records.changes import Change
     from orlomo.records.run import Run
     from orlomo.resuming import load, replay, resume
@@ -69,6 +70,7 @@ _MODULES = {
     "methods.server": ("Server",),
     "methods.state": ("ServerState",),
     "methods.worker": ("WorkerRule",),
+    "records.audit": ("audit",),
     "records.changes": ("Change",),
     "records.run": ("Run",),
     "tasks.metrics": ("Metric", "accuracy"),
@@ -119,6 +121,7 @@ __all__ = [
     "WorkerRule",
     "WorkerState",
     "accuracy",
+    "audit",
     "cluster",
     "launch",
     "load",

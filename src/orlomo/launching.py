@@ -21,7 +21,7 @@ from orlomo.engines.trial.surroundings import only_run
 from orlomo.errors import ConfigError, require
 from orlomo.loading import absolute, is_import_path
 from orlomo.loop.program import Function, Program
-from orlomo.methods.inner import check_no_rate
+from orlomo.methods.inner import check_no_rate, folds_momentum
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM, given_method
 from orlomo.records.recorder import create_folder, forget_if_empty, free_folder
@@ -167,7 +167,8 @@ def resume_loop(
     if saved is None:
         raise ConfigError(f"{run.folder} has no checkpoint yet: begin it again, in another folder")
     model, data = from_json(saved.values["loop"])
-    callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin with an empty one")
+    if not folds_momentum(config.method):  # else a round begins with an empty or an assigned one in any case
+        callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin anew")
     with only_run(), ExitStack() as stack:
         crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack, callbacks.warning)
         crew.model, crew.data = model, data

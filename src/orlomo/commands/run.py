@@ -43,7 +43,8 @@ def add(commands: Commands) -> None:
     run.add_argument("--tensorboard", action="store_true", help="write for TensorBoard too, into the run folder")
     add_common(run)
     run.add_argument("script", help="a Python script; what follows it are its own arguments")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    own = run.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    own.required = False  # or it would be named where the script is missing
     run.set_defaults(call=_run, engine="processes", workers=4)
 
 

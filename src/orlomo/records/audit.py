@@ -126,6 +126,9 @@ def audit(run: Run | Path | str) -> Audit:
     """Check that every sample of every epoch was folded in exactly once, by the run's rounds.csv and its checkpoint.
 
     For runs of `orlomo run` and `orlomo.launch` in which the workers share the samples of one data loader.
+
+    >>> orlomo.audit("runs/a").text  # doctest: +SKIP
+    'each of the 15,000 samples (10 epochs of 1,500) was used exactly once'
     """
     run = run if isinstance(run, Run) else Run(run)
     if not (run.folder / ROUNDS_FILE).exists():

@@ -157,8 +157,8 @@ class ProgressDisplay:
         if prints:
             self._next_line = now + LINE_SECONDS
             reports = f"{run.name}: {share:.0%}, {run.reports:,} of {run.total:,} reports"
-            several = f"{whole}; {reports}, {run.facts}"
-            self._line(several if self._several else f"{reports}, {left}, {run.facts}, {pace}")
+            parts = (whole + "; " + reports, run.facts) if self._several else (reports, left, run.facts, pace)
+            self._line(", ".join(part for part in parts if part))
 
     def finish(self, run: RunProgress, announce: bool) -> None:
         """A run is over."""

@@ -130,6 +130,9 @@ def check_names(values: Mapping[str, float], taken: Mapping[str, str]) -> None:
 
 
 def _failed(event: Lost) -> ConfigError:
+    ours, kind = event.reason, "ConfigError: "
+    if ours.startswith(kind):  # says what to do: where it was raised does not matter
+        return ConfigError(ours.removeprefix(kind))
     error = ConfigError(f"the program failed before the run began: {event.reason}")
     if event.traceback:
         error.add_note(event.traceback.rstrip())

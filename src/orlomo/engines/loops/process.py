@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from multiprocessing.connection import Connection
 from typing import TextIO
 
@@ -12,7 +13,7 @@ import torch
 
 from orlomo.engines.loops.port import Ended, Memory, PipePort
 from orlomo.engines.processes.starter import failed, send
-from orlomo.errors import ConfigError
+from orlomo.errors import ConfigError, OrlomoWarning
 from orlomo.loop import worker as loop
 from orlomo.loop.group import GroupPort
 from orlomo.loop.messages import LoopSettings
@@ -26,6 +27,8 @@ def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: C
     torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # with the processes that it starts, as a data loader does, it is ended as one
+    if settings.rank or settings.group_rank or settings.evaluates:  # what is wrong with a program is said once
+        warnings.simplefilter("ignore", OrlomoWarning)
     os.environ[loop.SERVER] = f"process {os.getppid()}"
     for name, value in settings.environment.items():
         os.environ[name] = value
