@@ -104,9 +104,8 @@ def test_a_group_does_what_one_process_does_with_its_whole_batch(tmp_path):
 @pytest.mark.parametrize(("wrap", "method"), [(ddp, "orlomo"), (fsdp, "local-ormo-da")])
 def test_one_rank_dies_and_the_group_is_replaced(tmp_path, wrap, method):
     said: list[str] = []
-    run = launch(
-        Loop(wrap, tmp_path, momentum=0.9 if wrap is ddp else 0, after=dies), tmp_path / "run", method, said=said
-    )
+    loop = Loop(wrap, tmp_path, momentum=0.9 if wrap is ddp else 0, after=dies)
+    run = launch(loop, tmp_path / "run", method, said=said)
     found = audit(run)
     assert found.ok, found.text
     assert list(run.events["kind"]).count("crash") == 2
@@ -117,6 +116,8 @@ def test_one_rank_dies_and_the_group_is_replaced(tmp_path, wrap, method):
     assert all(vector.equal(run.params) for vector in vectors.values())
     values = run.metrics["value"].tolist()
     assert values[-1] < values[0], values
+    loop.after = None
+    assert orlomo.replay(run.folder, task=loop).agrees
 
 
 def test_momentum_of_sharded_parameters_is_refused(tmp_path):
@@ -130,6 +131,12 @@ def raises(worker: orlomo.Worker, number: int) -> bool:
     return True
 
 
+def exits(worker: orlomo.Worker, number: int) -> bool:
+    if dist.get_rank() == 1 and number == 1:
+        os._exit(3)
+    return True
+
+
 def skips(worker: orlomo.Worker, number: int) -> bool:
     return not (dist.get_rank() == 1 and number == 1)
 
@@ -138,6 +145,7 @@ def skips(worker: orlomo.Worker, number: int) -> bool:
     ("loop", "message"),
     [
         (Loop(ddp, after=raises), "rank 1 of its group: ValueError: this rank has no more"),
+        (Loop(ddp, after=exits), "rank 1 of its group: ended with exit code 3"),
         (Loop(ddp, after=skips), "rank 1 ended a round with steps = 3, rank 0 with 4"),
         (Loop(bare), "other parameters than one another after a round: wrap the model"),
     ],
