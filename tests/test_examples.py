@@ -17,7 +17,8 @@ from orlomo.commands.main import main
 FOLDER = Path(__file__).parents[1] / "examples"
 BEFORE, AFTER = FOLDER / "mnist_like_script_before.py", FOLDER / "mnist_like_script.py"
 GPT = FOLDER / "character_gpt.py"
-EXAMPLES = sorted(set(FOLDER.glob("*.py")) - {BEFORE, AFTER, GPT})
+LORA = FOLDER / "lora_huggingface.py"  # tests/integrations runs it
+EXAMPLES = sorted(set(FOLDER.glob("*.py")) - {BEFORE, AFTER, GPT, LORA})
 
 
 def python(*arguments: object, cwd: Path) -> str:
