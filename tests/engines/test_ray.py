@@ -29,6 +29,10 @@ def test_whatever_happens_to_the_cluster_the_run_continues_and_its_record_is_who
     run_isolated(TESTS / "ray_scenarios.py", tmp_path, RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
 
 
+def test_a_loop_of_the_users_own(tmp_path: Path) -> None:
+    run_isolated(TESTS / "ray_loops.py", tmp_path)
+
+
 @pytest.mark.parametrize("security", ["token", "tls"])
 def test_two_machines_and_the_cable_between_them(security: str, tmp_path: Path) -> None:
     run_isolated(TESTS / "ray_network.py", security, tmp_path, RAY_USAGE_STATS_ENABLED="0")

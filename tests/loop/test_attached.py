@@ -229,10 +229,37 @@ def test_a_model_lends_its_memory_to_other_parameters() -> None:
     with pytest.raises(RuntimeError, match="of the user"), attached.loaded(torch.zeros(6)):
         raise RuntimeError("of the user")
     assert torch.equal(attached.vector(), own)
-    with pytest.raises(ConfigError, match="while the model had other parameters"), attached.loaded(torch.zeros(6)):
+    with (
+        pytest.raises(ConfigError, match="parameters that are not its own would be lost"),
+        attached.loaded(torch.zeros(6)),
+    ):
         step(model, optimizer)
     assert torch.equal(attached.vector(), own)
     assert torch.equal(delta(attached, vectors), vectors["params"] - own)
+
+
+def test_after_the_end_a_step_can_be_prevented() -> None:
+    model = nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))
+    optimizer = sgd(model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.1)
+    ended: list[str] = []
+
+    def stepped() -> None:
+        if ended:
+            raise StopIteration
+
+    attached = Attached(model, optimizer, PLAIN, scheduler=scheduler, on_step=stepped)
+    assigned(attached)
+    step(model, optimizer)
+    final, statistics = torch.rand(6), attached.buffers()
+    model(torch.ones(2, 3))
+    ended.append("now")
+    attached.finish(final, statistics, clock=10, epoch=0)
+    with pytest.raises(StopIteration):
+        optimizer.step()
+    assert torch.equal(attached.vector(), final)
+    assert torch.equal(attached.buffers(), statistics)  # type: ignore[arg-type]
+    assert attached.learning_rate == pytest.approx(0.05)
 
 
 def test_state_is_kept_or_reset() -> None:
@@ -249,6 +276,42 @@ def test_state_is_kept_or_reset() -> None:
         Attached(model, optimizer, PLAIN, state="average")
     with pytest.raises(ConfigError, match="'reset' is for methods without local momentum: orlomo sets"):
         Attached(model, sgd(model, momentum=0.9), orlomo.OrLoMo(), state="reset")
+
+
+class Masters(Optimizer):
+    """SGD on float32 copies of the parameters."""
+
+    def __init__(self, params: Any):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in self.param_groups[0]["params"]:
+            copy = self.state[p].setdefault("copy", p.float().clone())
+            p.copy_(copy.sub_(p.grad, alpha=0.1))
+
+
+def test_an_optimizer_that_goes_on_from_a_copy_has_to_be_reset() -> None:
+    model = nn.Linear(3, 1, dtype=torch.bfloat16)
+    optimizer = Masters(model.parameters())
+    attached = Attached(model, optimizer, PLAIN)
+    vectors = assigned(attached)
+    step(model, optimizer)
+    with pytest.raises(ConfigError, match=r"Masters keeps a copy of the parameters in its state \('copy'\)"):
+        delta(attached, vectors)
+    attached.close()
+    attached = Attached(model, optimizer, PLAIN, state="reset")
+    for value in (1.0, 2.0):
+        vectors = assigned(attached, torch.full((4,), value))
+        step(model, optimizer)
+        moved = delta(attached, vectors)
+        assert moved.abs().max() > 0
+        assert torch.equal(attached.vector(), value - moved)
+    for name in ("AdamW", "ASGD", "Adagrad", "RMSprop", "NAdam", "Adadelta", "Rprop", "Adafactor"):
+        attached = Attached(model, usual := getattr(torch.optim, name)(model.parameters()), PLAIN)
+        vectors = assigned(attached)
+        step(model, usual)
+        delta(attached, vectors)
 
 
 def test_parameters_that_move_without_a_step_are_an_error() -> None:

@@ -17,7 +17,7 @@ from orlomo.loop.hooks import CountedSteps
 from orlomo.loop.messages import ModelFacts
 from orlomo.loop.schedulers import STEP, Schedulers, has_scheduler
 from orlomo.loop.sharded import check_method, check_wrappers, reshard
-from orlomo.loop.vectors import Trained, named_models
+from orlomo.loop.vectors import Trained, check_no_copies, named_models
 from orlomo.methods.inner import check_no_rate, check_optimizers, folds_momentum
 from orlomo.methods.method import Method
 
@@ -36,7 +36,7 @@ class Attached:
         scheduler: learning-rate schedulers, one or a list, that are to follow the run's clock.
         unit: what one step of a scheduler is, an optimizer `step` or an `epoch`.
         state: `keep` the optimizers' state between rounds, or `reset` it.
-        on_step: called after every step of an optimizer.
+        on_step: called after every step of an optimizer; once `finish` was called, before it.
 
     >>> import orlomo
     >>> model = torch.nn.Linear(2, 1)
@@ -72,6 +72,8 @@ class Attached:
         self.models = [model for _, model in named]
         self._counted: list[CountedSteps] = []
         self._schedulers: Schedulers | None = None
+        self._finished = False
+        self._looked = False  # at the optimizers' state after a first step
         self._lent = False  # the model has other parameters than the worker's own
         self._start: Tensor | None = None  # where a round began, as rounded to the parameters' dtypes
         self._scaled: Tensor | None = None  # the momentum that was sent, without the learning rate
@@ -79,7 +81,7 @@ class Attached:
         self._said: set[str] = set()
         try:
             for one in given:
-                self._counted.append(CountedSteps(one, self._after_step))
+                self._counted.append(CountedSteps(one, self._after_step, self._before_step))
             check_no_rate(method)
             check_optimizers(method, self.optimizers)
             check_wrappers(self.models)
@@ -158,6 +160,10 @@ class Attached:
         delta = self._trained.read(destination["delta_params"])
         torch.sub(vectors["params"] if self._start is None else self._start, delta, out=delta)
         self._check_seen(delta)
+        if self.steps and not self._looked and not self._reset:
+            self._looked = True
+            for optimizer in self.optimizers:
+                check_no_copies(optimizer)
         if self._folds:
             self._read_momentum(destination["delta_momentum"])
         return self.steps, self.learning_rate
@@ -181,8 +187,12 @@ class Attached:
 
     @torch.no_grad()
     def finish(self, params: Tensor, buffers: Tensor | None, clock: int, epoch: int) -> None:
-        """Take over the parameters and buffers of the run's end, and its learning rate."""
+        """Take over the parameters and buffers of the run's end, and its learning rate.
+
+        From now on `on_step` is called before a step: it can prevent it by an error, and the parameters stay.
+        """
         assert self._schedulers is not None
+        self._finished = True
         self._trained.load(params)
         if buffers is not None:
             self._buffers.load(buffers)
@@ -192,13 +202,19 @@ class Attached:
         """Remove the hooks, and give schedulers back."""
         for counted in self._counted:
             counted.close()
+        if hasattr(self, "_trained"):
+            self._trained.forget()
         if self._schedulers is not None:
             self._schedulers.close()
 
-    def _after_step(self) -> None:
+    def _before_step(self) -> None:
         if self._lent:
-            raise ConfigError("an optimizer made a step while the model had other parameters: these steps are lost")
-        if self.on_step is not None:
+            raise ConfigError("an optimizer step while the model has parameters that are not its own would be lost")
+        if self._finished and self.on_step is not None:
+            self.on_step()
+
+    def _after_step(self) -> None:
+        if not self._finished and self.on_step is not None:
             self.on_step()
 
     def _groups(self) -> Iterator[dict[str, Any]]:

@@ -51,6 +51,8 @@ def _has_hooks(optimizer: object) -> bool:
 class CountedSteps:
     """The steps that one optimizer has made. `after` is called at the end of each, when nothing of it is to come.
 
+    `before` is called at the beginning of each; what it raises prevents the step.
+
     A step that a GradScaler skips is none. Steps of compiled functions are seen like others.
 
     >>> weight = torch.ones(1, requires_grad=True)
@@ -62,11 +64,11 @@ class CountedSteps:
     1
     """
 
-    def __init__(self, given: object, after: Callable[[], None]):
+    def __init__(self, given: object, after: Callable[[], None], before: Callable[[], None] = lambda: None):
         chain = unwrapped(given)
         self.optimizer = chain[-1]
         self.steps = 0
-        self._after = after
+        self._before, self._after = before, after
         self._depth = 0
         self._overflow = False
         # Compiled, a counter would be a constant of the graph, and what `after` does be traced.
@@ -87,6 +89,7 @@ class CountedSteps:
         if self._depth and not _within_a_step():
             self._depth = 0
         if not self._depth:
+            self._before()
             self._overflow = False
         self._depth += 1
 

@@ -17,6 +17,9 @@ from orlomo.errors import ConfigError, require, warn
 from orlomo.loop.messages import ModelFacts
 from orlomo.loop.sharded import copy_part, is_sharded, part, reshard, whole
 
+COPIES = ("z", "slow_buffer", "slow_buff", "lookahead_slow_buff", "cached_params")
+"""What ScheduleFree and Lookahead optimizers call the parameters that they keep in their state."""
+
 WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
 """Parts of names that come from a wrapper around a module, not from the user."""
 
@@ -126,6 +129,10 @@ class Trained:
             kept = vector, [part.view(p.shape) for part, p in zip(parts, self.params, strict=True)]
             self._split[id(vector)] = kept
         return kept[1]
+
+    def forget(self) -> None:
+        """Let go of the vectors that were used."""
+        self._split.clear()
 
     def by_parameter(self, vector: Tensor) -> dict[int, Tensor]:
         """The same by the parameters' ids."""
@@ -249,6 +256,28 @@ def _check(name: str, parameter: nn.Parameter) -> None:
         raise ConfigError(f"the parameter {name} is sparse ({parameter.layout}): make it dense, with .to_dense()")
     if not parameter.is_floating_point():
         raise ConfigError(f"the parameter {name} is {parameter.dtype}: only floating-point parameters can be trained")
+
+
+def check_no_copies(optimizer: Optimizer) -> None:
+    """An error where, after a step, an optimizer's state has a copy of the parameters from which it goes on.
+
+    Parameters that are loaded would be lost with the next step, as with float32 copies of bfloat16 parameters.
+    """
+    for parameter, state in optimizer.state.items():
+        for key, found in state.items() if isinstance(parameter, Tensor) and isinstance(state, dict) else ():
+            if not isinstance(found, Tensor) or found.shape != parameter.shape or not found.is_floating_point():
+                continue
+            p, value = part(parameter), part(found)  # of a group, only one process looks
+            # torch.optim.ASGD's ax is an average of the parameters that its steps do not use.
+            if key in COPIES or (key != "ax" and p.numel() > 1 and bool(p.any()) and _equal(value, p)):
+                raise ConfigError(
+                    f"{type(optimizer).__name__} keeps a copy of the parameters in its state ({key!r}), which those of "
+                    f"the next round would not change: write attach(..., state='reset')"
+                )
+
+
+def _equal(value: Tensor, parameter: Tensor) -> bool:
+    return value.shape == parameter.shape and torch.equal(value.to(parameter), parameter)
 
 
 def _checksum(still: dict[str, nn.Parameter]) -> str:

@@ -6,6 +6,7 @@ This module can be imported without Ray.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import secrets
 import shutil
@@ -136,7 +137,13 @@ def _knock(address: str) -> None:
 
 def _init(ray: ModuleType, options: RayOptions, settings: Mapping[str, object]) -> None:
     try:
-        ray.init(runtime_env=options.runtime_env, logging_level="error", log_to_driver=_wants_prints(), **settings)
+        # A copy: Ray writes into it where it has put the working directory.
+        ray.init(
+            runtime_env=copy.deepcopy(options.runtime_env),
+            logging_level="error",
+            log_to_driver=_wants_prints(),
+            **settings,
+        )
     except ConnectionError as error:
         where = settings["address"]
         raise ConfigError(

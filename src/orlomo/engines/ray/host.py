@@ -128,5 +128,10 @@ def found_here(program: Program, root: str) -> Program:
     elif program.directory and not Path(program.directory).is_dir():
         program = dataclasses.replace(program, directory="")
     if program.function is None and not is_import_path(program.name) and not name.is_file():
-        raise ConfigError(f"the script {name} is not on the machine of one of the workers: {HINT}")
+        how = (
+            f"the working_dir of --runtime-env has no {name.relative_to(here)}"
+            if root and name.is_relative_to(here)
+            else HINT
+        )
+        raise ConfigError(f"the script {name} is not on the machine of one of the workers: {how}")
     return program
