@@ -21,6 +21,7 @@ hypothesis.settings.register_profile(  # not by the clock: the machine may be bu
 )
 hypothesis.settings.load_profile("any-machine")
 collect_ignore = ["ray_network.py", "ray_private.py", "ray_scenarios.py"]  # scripts, which test_ray.py runs elsewhere
+collect_ignore += ["integrations/lora_with_a_joiner.py"]  # so does test_huggingface.py
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

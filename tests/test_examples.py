@@ -17,7 +17,8 @@ from orlomo.commands.main import main
 FOLDER = Path(__file__).parents[1] / "examples"
 BEFORE, AFTER = FOLDER / "mnist_like_script_before.py", FOLDER / "mnist_like_script.py"
 GPT = FOLDER / "character_gpt.py"
-EXAMPLES = sorted(set(FOLDER.glob("*.py")) - {BEFORE, AFTER, GPT})
+LORA = FOLDER / "lora_huggingface.py"  # tests/integrations runs it
+EXAMPLES = sorted(set(FOLDER.glob("*.py")) - {BEFORE, AFTER, GPT, LORA})
 
 
 def python(*arguments: object, cwd: Path) -> str:
@@ -57,21 +58,18 @@ def test_alone_the_script_gives_the_same_bits_as_before(tmp_path: Path) -> None:
 
 
 def test_the_script_trains_on_workers_and_saves_what_the_run_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flags = ["--workers", "2", "--local-steps", "8", "--out", "runs/a", "--quiet"]
     assert main(["run", *flags, str(AFTER), "--epochs", "2", "--save", "model.pt"]) == 0
     run, saved = orlomo.load("runs/a"), torch.load("model.pt")
     assert torch.equal(torch.cat([value.flatten() for value in saved.values()]), run.params)
-    printed = capfd.readouterr().out
-    assert printed.count("test accuracy: ") == 2  # by each worker, of the same parameters
-    assert len(set(re.findall("test accuracy: .*", printed))) == 1
     assert main(["audit", "runs/a"]) == 0
 
 
 def test_the_character_gpt_is_compared_on_an_uneven_cluster(tmp_path: Path) -> None:
-    printed = python(GPT, "--compare", "runs", cwd=tmp_path)
+    printed = python(GPT, "--compare", "runs", "--replay", cwd=tmp_path)
     assert printed.count("the parameters agree, bit for bit") == 2
     slow, fast = (orlomo.load(tmp_path / "runs" / name).metric_columns for name in ("local-sgd", "local-ormo-da"))
     assert slow["seconds"][-1] > 1.2 * fast["seconds"][-1]

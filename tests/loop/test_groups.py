@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,12 @@ import orlomo
 from orlomo.config import RunConfig
 from orlomo.config import from_table as config_from
 from orlomo.engines.loops.live import visible
-from orlomo.engines.loops.processes import variables
+from orlomo.engines.loops.processes import LoopProcesses, variables
+from orlomo.engines.processes.starter import Starter
 from orlomo.errors import ConfigError, OrlomoError
+from orlomo.loop.attached import Attached
+from orlomo.loop.messages import LoopSettings
+from orlomo.loop.program import Program
 from orlomo.records.audit import audit
 
 SAMPLES, BATCH = 96, 2
@@ -45,7 +50,7 @@ def bare(model: nn.Module) -> nn.Module:
 class Loop:
     """The usual lines of a loop with DDP or FSDP; `after` is called with the worker and the number of each batch."""
 
-    def __init__(self, wrap, folder: Path | None = None, batch=BATCH, epochs=3, momentum=0.9, after=None):
+    def __init__(self, wrap, folder: Path | None = None, batch=BATCH, epochs=2, momentum=0.9, after=None):
         self.wrap, self.folder, self.batch, self.epochs = wrap, folder, batch, epochs
         self.momentum, self.after = momentum, after
 
@@ -104,9 +109,8 @@ def test_a_group_does_what_one_process_does_with_its_whole_batch(tmp_path):
 @pytest.mark.parametrize(("wrap", "method"), [(ddp, "orlomo"), (fsdp, "local-ormo-da")])
 def test_one_rank_dies_and_the_group_is_replaced(tmp_path, wrap, method):
     said: list[str] = []
-    run = launch(
-        Loop(wrap, tmp_path, momentum=0.9 if wrap is ddp else 0, after=dies), tmp_path / "run", method, said=said
-    )
+    loop = Loop(wrap, tmp_path, momentum=0.9 if wrap is ddp else 0, after=dies)
+    run = launch(loop, tmp_path / "run", method, said=said)
     found = audit(run)
     assert found.ok, found.text
     assert list(run.events["kind"]).count("crash") == 2
@@ -117,6 +121,9 @@ def test_one_rank_dies_and_the_group_is_replaced(tmp_path, wrap, method):
     assert all(vector.equal(run.params) for vector in vectors.values())
     values = run.metrics["value"].tolist()
     assert values[-1] < values[0], values
+    if wrap is ddp:
+        loop.after = None
+        assert orlomo.replay(run.folder, task=loop).agrees
 
 
 def test_momentum_of_sharded_parameters_is_refused(tmp_path):
@@ -149,6 +156,27 @@ def test_ranks_that_do_not_train_together(tmp_path, loop, message):
         assert 'raise ValueError("this rank has no more")' in (tmp_path / "run" / "log.txt").read_text()
 
 
+def exits(worker: orlomo.Worker) -> None:
+    """Rank 1 ends without a word, and rank 0 finds that out."""
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os._exit(3)
+    dist.barrier()
+
+
+def test_the_rank_that_ended_first_is_named():
+    settings = LoopSettings(0, 0, orlomo.method("orlomo"), seed=0, group=2)
+    processes = LoopProcesses(Starter(), Program("custom", function=exits), settings)
+    try:
+        with pytest.raises(EOFError):  # noqa: PT012
+            while wait(processes.handles, 60):
+                processes.receive()
+        assert processes.failure().error == "rank 1 of its group: ended with exit code 3"
+    finally:
+        processes.end()
+
+
 def test_without_a_process_group(tmp_path):
     def loop(worker):
         model = nn.Linear(2, 1)
@@ -178,3 +206,38 @@ def test_each_process_of_a_group_has_a_gpu_of_its_own():
 def test_variables_are_torchruns():
     found = variables(1, 4, 1234)
     assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"], found["MASTER_PORT"]) == ("1", "1", "4", "1234")
+
+
+@pytest.fixture
+def one_rank():
+    """This process as a group of its own."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_sharded_model_computes_with_what_was_loaded_last():
+    """A module that was called without a backward pass keeps what it has gathered, which is old by then."""
+    model = fsdp(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)))
+    attached = Attached(model, torch.optim.AdamW(model.parameters(), lr=0.1), orlomo.method("al-sgd"))
+    x, size = torch.ones(1, 3), attached.facts.parameters
+    attached.load({"params": torch.full((size,), 2.0)}, clock=0, epoch=0)
+    with torch.no_grad():
+        own = model(x).item()
+        with attached.loaded(torch.ones(size)):
+            assert model(x).item() == 2 * (3 + 1) + 1
+        assert model(x).item() == own == 2 * 2 * (2 * 3 + 2) + 2
+        attached.finish(torch.zeros(size), None, 0, 0)
+        assert model(x).item() == 0
+    assert attached.vector().equal(torch.zeros(size))
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.filterwarnings("ignore:FSDP")
+def test_the_older_fsdp_is_refused():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(nn.Linear(3, 2), device_id=torch.device("cpu"))
+    with pytest.raises(ConfigError, match=r"FullyShardedDataParallel, .* use fully_shard\(model\)"):
+        Attached(model, torch.optim.SGD(model.parameters(), lr=0.1), orlomo.method("al-sgd"))

@@ -114,14 +114,6 @@ def _alone():
     return model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(Digits(), batch_size=4, shuffle=True)
 
 
-class KillsItself(Loop):
-    """Of the first workers, each is killed at its fifth batch."""
-
-    def __call__(self, worker):
-        self.seen = 0
-        super().__call__(worker)
-
-
 def _killed(worker, epoch, number):
     if worker.id < 4 and number == 4:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -135,46 +127,41 @@ def test_whoever_dies_every_sample_is_used_once(tmp_path, loader_workers):
     assert found.ok, found.text
 
 
+class Waits(Loop):
+    """In the second epoch the first workers wait until another one takes part."""
+
+    def __init__(self, folder: Path):
+        super().__init__(epochs=4)
+        self.mark, self.after = folder / "another", self._wait
+
+    def _wait(self, worker, epoch, number):
+        if worker.id >= 2:
+            self.mark.touch()
+        while epoch >= 1 and not self.mark.exists():
+            time.sleep(0.02)
+
+
 def test_a_worker_that_is_added_or_killed_from_outside(tmp_path):
-    folder, done, pause = tmp_path / "run", threading.Event(), tmp_path / "pause"
-    listed: list[int] = []
+    folder, begun = tmp_path / "run", threading.Event()
 
-    class Meddles(orlomo.Callback):
-        """After some reports kills one worker and adds another; until one has joined, the others wait."""
-
+    class Tells(orlomo.Callback):
         def event(self, row):
-            if row["kind"] == "report" and row["reports"] == 4:
-                pause.touch()
-                done.set()
-            if row["kind"] == "join":
-                pause.unlink(missing_ok=True)  # the other joins, too
+            begun.set()
 
     def meddle():
-        assert done.wait(120)
-        rows = ask(folder, {"action": "list"})
+        assert begun.wait(120)
+        [first, *_] = ask(folder, {"action": "list"})
+        os.kill(first["pid"], signal.SIGKILL)
         ask(folder, {"action": "add", "count": 1})
-        listed.extend(row["pid"] for row in rows)
-        os.kill(listed[0], signal.SIGKILL)
 
     thread = threading.Thread(target=meddle)
     thread.start()
-    run = launch(Loop(epochs=4, after=Pauses(pause)), folder, workers=2, callbacks=[Meddles()])
+    run = launch(Waits(tmp_path), folder, workers=2, callbacks=[Tells()])
     thread.join()
     kinds = list(run.events["kind"])
     assert kinds.count("crash") == 1
     assert kinds.count("join") >= 1
     assert audit(run).ok
-
-
-class Pauses:
-    """After a batch, wait as long as this file is there."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __call__(self, worker, epoch, number):
-        while self.path.exists():
-            time.sleep(0.01)
 
 
 def test_a_loop_that_raises_everywhere_ends_the_run_with_its_traceback(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 import orlomo
+from orlomo.errors import Interrupted
 from orlomo.methods.method import Method
+from orlomo.records.audit import audit
 from orlomo.records.run import Run
-from own_loops import loop, restless, steps_alone, unseeded, with_a_kill
+from small_loops import loop, restless, steps_alone, unseeded, with_a_kill
 
 METHODS = {
     "loop": (loop, orlomo.OrLoMo(local_steps=4), None),
@@ -52,3 +55,26 @@ def test_a_program_that_begins_at_other_parameters(tmp_path: Path) -> None:
     again = orlomo.replay(run.folder, task=unseeded)
     assert "the program does not begin at the same parameters: seed it" in str(again)
     assert not again.agrees
+
+
+class StopAt(orlomo.Callback):
+    """Ctrl-C after so many reports."""
+
+    def __init__(self, reports: int):
+        self.reports = reports
+
+    def event(self, event: orlomo.Event) -> None:
+        if event["reports"] == self.reports:
+            self.reports = -1
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_that_was_stopped_within_a_barrier(tmp_path: Path) -> None:
+    method, settings = orlomo.LocalSGD(local_steps=4), {"workers": 3, "threads": 1, "pace": (3.0, 1.0, 1.0)}
+    with pytest.raises(Interrupted):
+        launch(loop, tmp_path / "run", method, callbacks=[StopAt(5)], **settings)
+    run = orlomo.resume(tmp_path / "run", task=loop, warn=lambda text: None)
+    assert list(run.event_columns["kind"]).count("crash") == 3
+    assert audit(run).ok
+    again = orlomo.replay(run.folder, task=loop)
+    assert again.agrees, again

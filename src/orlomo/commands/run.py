@@ -16,7 +16,7 @@ from orlomo.commands.flags import (
     given,
 )
 from orlomo.commands.train import check_known, print_run, ray_options, typed
-from orlomo.config import LOOPS_OWN, RunConfig
+from orlomo.config import LOOPS_OWN, METHODS_OWN, RunConfig
 from orlomo.errors import require
 from orlomo.values import helps
 
@@ -56,6 +56,9 @@ def _run(options: argparse.Namespace) -> int:
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)
     check_known(texts, [options.method])
+    for name in METHODS_OWN:
+        flag = f"--{name.replace('_', '-')}"
+        require(name not in flags and name not in texts, f"{flag} is for tasks: here the script's optimizer has it")
     script = Path(options.script).expanduser()
     require(script.suffix == ".py", f"{options.script} is no Python script: {USAGE}")
     program = Program(str(script.absolute()), tuple(options.arguments), str(Path().absolute()))

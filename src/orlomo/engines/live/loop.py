@@ -114,7 +114,7 @@ class Live(Engine):
             held, self._held = self._held, {}
             # A run that was at its end, and continues, has not saved what was in flight.
             ended = not self.server.ledger.outstanding.keys() <= held.keys()
-            self._tell(events.Resume(frozenset(held), ended))
+            self._tell(events.Resume(frozenset(self.server.ledger.outstanding), ended))
             self._hand([assignment for worker, assignment in held.items() if self.membership.takes_part(worker)])
         if self._wanted_workers is not None:
             self._tell(events.Resize(self._wanted_workers, frozenset(self._held)))

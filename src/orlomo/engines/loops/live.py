@@ -150,6 +150,6 @@ def visible(config: RunConfig, rank: int) -> dict[str, str]:
         return {}
     require(
         len(set(numbers)) == processes,
-        f"each of the {processes} processes of a group needs a GPU of its own: give more --devices",
+        f"each of the {processes} processes of a group needs a GPU of its own: give more --devices, or none",
     )
     return {"CUDA_VISIBLE_DEVICES": ",".join(numbers)}

@@ -130,16 +130,17 @@ class LoopProcesses:
         if len(self._started) == 1:
             one = self._started[0]
             return one.failure or Failed(cause_of(one.process), "")
-        unsettled = [one.process.sentinel for one in self._started if not (one.over or one.failure)]
-        if unsettled and not any(one.over and not one.failure for one in self._started):
-            multiprocessing.connection.wait(unsettled, SETTLE_SECONDS)
+        silent = [one for one in self._started if one.failure is None and not one.ended]
+        if silent:  # one whose pipe is closed ends at once; of the others one may have ended first
+            ends = [one.process.sentinel for one in silent if one.over] or [one.process.sentinel for one in silent]
+            multiprocessing.connection.wait(ends, SETTLE_SECONDS)
         for one in self._started:
             one.receive()
         raised = [(one.failure.at, rank) for rank, one in enumerate(self._started) if one.failure is not None]
         for rank, one in enumerate(self._started):
-            code = None if one.failure is not None else one.process.exitcode
+            code = None if one.ended or one.failure is not None else one.process.exitcode
             # Aborted is what a process may be in which torch's own threads raised, when another one ended.
-            if code is not None and code < 0 and (code != -signal.SIGABRT or not raised):
+            if code is not None and (code != -signal.SIGABRT or not raised):
                 return Failed(f"{_of(rank)}: {cause_of(one.process)}", "")
         if raised:
             rank = min(raised)[1]
