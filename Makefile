@@ -30,6 +30,7 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/processes.py
+	$(BIN)/python benchmarks/own_loop.py
 	$(BIN)/python benchmarks/ray_cluster.py
 	$(BIN)/python benchmarks/chaos.py
 

@@ -155,7 +155,8 @@ def compare(options: argparse.Namespace) -> None:
         )
         seconds, loss = run.metric_columns["seconds"], run.metric_columns["validation_loss"]
         print(f"{name}: validation loss {loss[-1]:.3f} after {seconds[-1]:.0f} steps of a fast worker")
-        print(orlomo.replay(run.folder, task=partial(train, options=options)))
+        if options.replay:
+            print(orlomo.replay(run.folder, task=partial(train, options=options)))
         axes.plot(seconds, loss, label=name)
     axes.set(xlabel="time (mean local steps of a fast worker)", ylabel="validation loss per character")
     axes.legend()
@@ -176,6 +177,7 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, metavar="FOLDER", help="train with two methods, into this new folder")
     parser.add_argument("--workers", type=int, default=4, help="with --compare")
     parser.add_argument("--local-steps", type=int, default=4, help="with --compare")
+    parser.add_argument("--replay", action="store_true", help="with --compare: compute both again: the same bits?")
     parser.add_argument("--evaluate-every", type=float, default=1.0, help="with --compare: epochs")
     options = parser.parse_args()
     if options.compare:

@@ -15,7 +15,7 @@ from orlomo.errors import Interrupted
 from orlomo.methods.method import Method
 from orlomo.records.audit import audit
 from orlomo.records.run import Run
-from own_loops import loop, restless, steps_alone, unseeded, with_a_kill
+from small_loops import loop, restless, steps_alone, unseeded, with_a_kill
 
 METHODS = {
     "loop": (loop, orlomo.OrLoMo(local_steps=4), None),

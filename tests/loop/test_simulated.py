@@ -14,7 +14,7 @@ from orlomo.errors import ConfigError, Interrupted, OrlomoError
 from orlomo.methods.method import Method
 from orlomo.records.audit import audit
 from orlomo.records.run import Run
-from own_loops import failing, loop
+from small_loops import failing, loop
 
 
 def orlomo_method() -> Method:
