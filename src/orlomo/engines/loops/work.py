@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -37,7 +38,8 @@ class LoopWork(Work):
         return self.data.size
 
     def initial(self, config: RunConfig) -> Initial:
-        return Initial(self._params, layout_of(self.model), self.encoding, self._buffers)
+        # The learning rate is the optimizer's, and known from the first report on.
+        return Initial(self._params, layout_of(self.model), self.encoding, self._buffers, rate=math.nan)
 
     def planned_samples(self, config: RunConfig) -> int:
         return round(config.epochs * self.size)
