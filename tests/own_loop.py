@@ -1,6 +1,6 @@
-"""A user's script with a loop of its own: python own_loop.py FOLDER EPOCHS. While FOLDER/slow is there, it is slow.
+"""A user's script with a loop of its own: python own_loop.py FOLDER EPOCHS.
 
-Every worker leaves its final parameters in FOLDER.
+Every worker waits after some batches as long as FOLDER/pause is there, and leaves its final parameters in FOLDER.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def loop(
                 done += 1
                 if after is not None:
                     after(worker, done)
-                if (folder / "slow").exists():
+                while done >= 4 and (folder / "pause").exists():
                     time.sleep(0.05)
     torch.save(nn.utils.parameters_to_vector(model.parameters()), folder / f"{worker.id}.pt")
 

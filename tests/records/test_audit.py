@@ -145,7 +145,7 @@ def test_rows_that_are_of_no_report_are_named(tmp_path: Path) -> None:
     run.save(Blocks(size=8, block=4, samples=16), finished=True)
     run.close()
     with (run.folder / "rounds.csv").open("a") as file:
-        file.write("4,0,0,1,x,8,2,3,4,0,ab12\n")
+        file.write("4,0,0,1,x,8,2,3,4,0,ab12,0,0,0\n")
     found = audit(run.folder)
     assert not found.ok
     assert found.disagree == (

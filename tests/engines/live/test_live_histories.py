@@ -20,6 +20,8 @@ from orlomo.engines.live.events import (
     Add,
     Begin,
     Event,
+    Idle,
+    Left,
     Lost,
     NoRoom,
     NotStarted,
@@ -150,6 +152,21 @@ class History:
         if self.ready and late:
             self.tell(NoRoom(tuple(late), frozenset(self.held)))
 
+    def idle(self) -> None:
+        """For one of those that take part there is nothing to do for a while."""
+        counted = [worker for worker in sorted(self.ready) if self.membership.takes_part(worker)]
+        if len(counted) > 1:
+            worker = self.source.choice(counted)
+            self.ready.discard(worker)
+            self.tell(Idle((worker,), frozenset(self.held)))
+
+    def leave(self) -> None:
+        """A worker leaves by itself, and is not the last one."""
+        staying = [rank.worker for rank in self.membership.ranks if not rank.is_leaving]
+        there = sorted(worker for worker in staying if worker in self.ready)
+        if len(staying) > 1 and there:
+            self.tell(Left(self.source.choice(there)))
+
     def resume(self) -> None:
         """The server is killed, all workers with it, and continues in another process."""
         table = json.loads(json.dumps(self.membership.to_json()))
@@ -169,6 +186,7 @@ class History:
         source = self.source
         able = sorted(self.held & self.ready)
         options = [(self.wait, 3.0), (self.resume, 0.5), (lambda: self.tell(Add()), 1.0), (self.no_room, 1.0)]
+        options += [(self.idle, 1.0), (self.leave, 0.5)]
         if able:
             options.append((lambda: self.report(source.choice(able)), 10.0))
             options.append((lambda: self.tell(Refused(source.choice(able), "it is not finite")), 3.0))
@@ -255,7 +273,7 @@ def test_generated_histories() -> None:
         ("_empty", lambda self, rank, kind: []),  # no worker is stopped
         ("_count_loss", lambda self, rank, cause, now: self.ranks.remove(rank) or []),  # no worker follows
         ("_let_go", lambda self, rank, kind="leave": self._empty(rank, kind)),  # the rank stays
-        ("_no_room", lambda self, ranks: [Leave(rank.worker, "leave") for rank in ranks]),  # and yet takes part
+        ("_without", lambda self, ranks: [Leave(rank.worker, "leave") for rank in ranks]),  # and yet takes part
     ],
 )
 def test_the_invariants_find_mistakes(name: str, mistake: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orlomo.config import RunConfig
 from orlomo.engines.engine import Setup
@@ -57,7 +57,7 @@ class RayLoop(LiveLoop):
         root = str(((ray and ray.runtime_env) or {}).get("working_dir", ""))
         crew = RayLoopCrew(
             config,
-            import_ray().put(content),
+            content,
             str(Path(root).absolute()) if root and Path(root).is_dir() else program.directory,
             lambda worker, rank: loop_settings(config, worker, rank, {}),
             log,
@@ -72,9 +72,10 @@ class RayLoop(LiveLoop):
 
     def open(self, stack: ExitStack) -> tuple[Crew, Evaluator]:
         """The crew whose first worker has said what it trains: now it is known whether the run fits on the cluster."""
-        self.opened.crew.log.keep_in(self._folder)  # type: ignore[attr-defined]
+        crew: Any = self.opened.crew
+        crew.log.keep_in(self._folder)
         workers = max(self.config.workers, self._wanted_workers or 0, len(self.membership))
-        check_store(import_ray(), _need(self.config, workers, self.server.params.nbytes, 0))
+        check_store(import_ray(), _need(self.config, workers, self.server.params.nbytes, crew.program_bytes))
         return super().open(stack)
 
 

@@ -62,10 +62,11 @@ def check_store(ray: ModuleType, need: Need) -> None:
             needed = need.store_bytes(here)
             whose = f"{here} workers there need"
         if has < needed:
-            raise ConfigError(
-                f"the object store of {node['NodeManagerAddress']} has {size(has)}, {whose} {size(needed)}: start "
-                f"Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
-            )
+            address = node["NodeManagerAddress"]
+            how = f"start Ray there with --object-store-memory {needed + SPARE_BYTES}, or use fewer workers"
+            if _is_loopback(address):  # a private cluster, which has all that the machine has to give
+                how = "use fewer workers, or --engine processes"
+            raise ConfigError(f"the object store of {address} has {size(has)}, {whose} {size(needed)}: {how}")
 
 
 def check_safety(ray: ModuleType, warn: Callable[[str], None]) -> None:

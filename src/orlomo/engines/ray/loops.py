@@ -39,14 +39,15 @@ class RayLoopCrew(LoopCrew[HostedMember]):
     def __init__(
         self,
         config: RunConfig,
-        pickled_program: ray.ObjectRef[NDArray[np.uint8]],
+        pickled_program: NDArray[np.uint8],
         root: str,
         settings: Callable[[int, int], LoopSettings],
         log: Log,
     ):
         super().__init__(config.method, settings, config.workers)
         self._remote = remote(LoopHost, config)
-        self._start = pickled_program, root
+        self._start = ray.put(pickled_program), root
+        self.program_bytes = pickled_program.nbytes
         self._room, self._versions = Room(config, log), Versions(log)
         self._initial: Heard | None = None
         self._last: tuple[Any, Any] | None = None  # the parameters and buffers at the end, in the object store
