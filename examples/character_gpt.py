@@ -5,7 +5,7 @@
     python examples/character_gpt.py --compare runs/gpt --text FILE    # both methods, simulated, and a plot of them
 
 A quarter of the workers takes four times as long. With local-sgd all wait for them in each round; with local-ormo-da
-nobody waits. Both take the same samples, every one of them once per epoch.
+nobody waits. With --synchronous-epochs local-sgd takes fewer epochs, to compare both after the same time.
 """
 
 from __future__ import annotations
@@ -142,10 +142,13 @@ def compare(options: argparse.Namespace) -> None:
     import matplotlib.pyplot as plt
 
     _, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for name in ("local-sgd", "local-ormo-da"):
+    synchronous = orlomo.LocalSGD(local_steps=options.local_steps)
+    asynchronous = orlomo.LocalOrMoDA(local_steps=options.local_steps, momentum=options.momentum)
+    for method, epochs in ((synchronous, options.synchronous_epochs or options.epochs), (asynchronous, options.epochs)):
+        name, loop = method.name, partial(train, options=argparse.Namespace(**{**vars(options), "epochs": epochs}))
         run = orlomo.launch(
-            partial(train, options=options),
-            orlomo.method(name, local_steps=options.local_steps),
+            loop,
+            method,
             workers=options.workers,
             engine="simulated",
             cluster="heterogeneous:4",
@@ -156,7 +159,7 @@ def compare(options: argparse.Namespace) -> None:
         seconds, loss = run.metric_columns["seconds"], run.metric_columns["validation_loss"]
         print(f"{name}: validation loss {loss[-1]:.3f} after {seconds[-1]:.0f} steps of a fast worker")
         if options.replay:
-            print(orlomo.replay(run.folder, task=partial(train, options=options)))
+            print(orlomo.replay(run.folder, task=loop))
         axes.plot(seconds, loss, label=name)
     axes.set(xlabel="time (mean local steps of a fast worker)", ylabel="validation loss per character")
     axes.legend()
@@ -177,6 +180,8 @@ def main() -> None:
     parser.add_argument("--compare", type=Path, metavar="FOLDER", help="train with two methods, into this new folder")
     parser.add_argument("--workers", type=int, default=4, help="with --compare")
     parser.add_argument("--local-steps", type=int, default=4, help="with --compare")
+    parser.add_argument("--momentum", type=float, default=0.5, help="with --compare: on the server, of local-ormo-da")
+    parser.add_argument("--synchronous-epochs", type=int, help="with --compare: of local-sgd (default: --epochs)")
     parser.add_argument("--replay", action="store_true", help="with --compare: compute both again: the same bits?")
     parser.add_argument("--evaluate-every", type=float, default=1.0, help="with --compare: epochs")
     options = parser.parse_args()
