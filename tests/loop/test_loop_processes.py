@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -313,3 +314,26 @@ def test_buffers_are_averaged_and_frozen_layers_do_not_travel(tmp_path):
     assert model.frozen.weight.equal(frozen)
     assert not model.norm.running_mean.equal(before)
     assert int(model.norm.num_batches_tracked) > 0
+
+
+@pytest.mark.parametrize(("declared", "said"), [(1, True), (3, False)])
+def test_accumulation_that_is_not_declared_is_said(tmp_path, declared, said):
+    def loop(worker):
+        model = nn.Linear(8, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        loader = DataLoader(Digits(), batch_size=BATCH)
+        with warnings.catch_warnings(record=True) as caught, worker.attach(model, optimizer):
+            warnings.simplefilter("always")
+            for _ in worker.epochs(2):
+                for number, (x, y) in enumerate(worker.batches(loader, accumulate=declared)):
+                    functional.mse_loss(model(x), y).backward()
+                    if number % 3 == 2:
+                        optimizer.step()
+                        optimizer.zero_grad()
+        (tmp_path / "said").write_text("\n".join(str(one.message) for one in caught))
+
+    run = launch(loop, tmp_path / "run", "al-sgd", workers=1)
+    assert audit(run).ok
+    steps = run.round_columns["steps"].tolist()
+    assert max(steps) == (4 if declared == 3 else 2)
+    assert ("every 3 batches, but accumulate=1" in (tmp_path / "said").read_text()) == said
