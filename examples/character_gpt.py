@@ -108,7 +108,7 @@ def mean_loss(model: nn.Module, data: Windows) -> float:
 
 
 def train(worker: orlomo.Worker, options: argparse.Namespace) -> None:
-    """The training loop: an ordinary one, but for the lines with `worker`."""
+    """The training loop: an ordinary one, except for the lines with `worker`."""
     torch.manual_seed(options.seed)
     text = Path(options.text).read_text("utf-8") if options.text else TEXT
     alphabet = sorted(set(text))

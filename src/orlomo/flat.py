@@ -230,7 +230,7 @@ class FlatModule:
         return [_view_like(vector[w], p) for w, p in zip(self.layout.values(), self._trainable, strict=True)]
 
     def optimizer_params(self) -> list[nn.Parameter]:
-        """The trainable parameters for an optimizer: the module's own, but for copies their parts of the vector."""
+        """The trainable parameters for an optimizer: the module's own; for copies, their parts of the vector."""
         pairs = zip(self._trainable, self.views(self.params), strict=True)
         return [own if own.dtype == part.dtype else nn.Parameter(part) for own, part in pairs]
 

@@ -164,11 +164,12 @@ def resume_loop(
     program = program_of(run, config, function)
     program.check()
     saved = run.resumable
-    if saved is None:
-        raise ConfigError(f"{run.folder} has no checkpoint yet: begin it again, in another folder")
+    assert saved is not None
     model, data = from_json(saved.values["loop"])
     if not folds_momentum(config.method):  # else a round begins with an empty or an assigned one in any case
-        callbacks.warning("the state of the workers' optimizers is not part of a checkpoint: they begin anew")
+        callbacks.warning(
+            "the state of the workers' optimizers is not part of a checkpoint: they begin with an empty one"
+        )
     with only_run(), ExitStack() as stack:
         crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack, callbacks.warning)
         crew.model, crew.data = model, data

@@ -86,6 +86,9 @@ def resume(
     if real:
         # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
         lock(run.folder).close()
+    if run.config.is_loop and run.resumable is None:  # its workers have not said what they train
+        raise ConfigError(f"{run.folder} has no checkpoint to continue from: begin it again, in another folder")
+    if real:
         _say_what_is_lost(run, warn)
     began = run.runnable_config(method)
     if run.config.is_loop:

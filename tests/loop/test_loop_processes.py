@@ -221,7 +221,7 @@ def test_a_loop_without_batches_ends_after_its_steps(tmp_path):
 
     run = launch(loop, tmp_path / "run", "al-sgd", workers=2, steps=40)
     assert run.round_columns["steps"].sum() >= 40
-    with pytest.raises(ConfigError, match="does not say how long it goes on"):
+    with pytest.raises(ConfigError, match="does not say how long the run is"):
         launch(loop, tmp_path / "other", "al-sgd")
 
 

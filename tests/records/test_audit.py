@@ -134,6 +134,20 @@ def test_a_run_that_a_callback_stopped_has_no_error(tmp_path: Path) -> None:
     assert "the run is stopped: good enough; 8 not used yet" in found.text
 
 
+def test_a_table_that_is_cut_off_is_said(tmp_path: Path) -> None:
+    run = Written(tmp_path / "run")
+    run.report(*WHOLE[0])
+    run.report(*WHOLE[1])
+    run.save(Blocks(size=8, block=4, samples=16), finished=False)
+    run.close()
+    assert audit(run.folder).ok
+    path = run.folder / "rounds.csv"
+    path.write_bytes(path.read_bytes()[:-7])
+    found = audit(run.folder)
+    assert not found.ok
+    assert "rounds.csv has lost lines that the newest checkpoint counts on" in found.text
+
+
 def test_rows_that_are_of_no_report_are_named(tmp_path: Path) -> None:
     run = Written(tmp_path / "run")
     run.crash(0)

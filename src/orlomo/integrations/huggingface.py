@@ -81,7 +81,7 @@ class _Rounds(TrainerCallback):  # type: ignore[misc]
     def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         trainer = self.trainer
         trainer._fetched -= 1
-        if trainer._fetched == 0:  # the round has no more batches to accumulate: step, and count them anew
+        if trainer._fetched == 0:  # the round has no more batches to accumulate: step, and count them from zero
             trainer.accelerator.gradient_state._set_sync_gradients(True)
             if args.max_grad_norm > 0:
                 trainer.accelerator.clip_grad_norm_(trainer.model.parameters(), args.max_grad_norm)

@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next pass begins in, or goes on with."""
+        """The epoch that the next pass begins in, or continues."""
         return 0 if self.worker._rounds is None else self.worker._rounds.next_epoch
 
     @property

@@ -157,7 +157,7 @@ class LeasedLoader:
         """Batches in the order of the leases, each with its lease and the position after its last sample.
 
         Ends where the next lease is of a later epoch, or none is known. Between two batches the caller may give the
-        queue more leases. Where the loop is left and begun again, it goes on after the last batch that was yielded.
+        queue more leases. Where the loop is left and begun again, it continues after the last batch that was yielded.
         """
         sampler, loader = self._rebuilt()
         issued = self._issued = sampler.begin(epoch)

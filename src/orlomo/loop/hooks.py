@@ -112,7 +112,7 @@ def _within_a_step() -> bool:
     steps = 0
     while frame is not None and steps < 2:
         code = frame.f_code
-        # By name, since a compiled function goes on in parts of itself: torch_dynamo_resume_in_wrapper_at_520.
+        # By name, since a compiled function continues in parts of itself: torch_dynamo_resume_in_wrapper_at_520.
         steps += code.co_filename == HOOKED_STEP.co_filename and HOOKED_STEP.co_name in code.co_name
         frame = frame.f_back
     return steps > 1

@@ -144,7 +144,7 @@ class Rounds:
 
     @property
     def next_epoch(self) -> int:
-        """The epoch that the next pass over the data begins in, or goes on with."""
+        """The epoch that the next pass over the data begins in, or continues."""
         return self._epoch if self._lease is None else max(self._epoch, self._lease.epoch)
 
     @property

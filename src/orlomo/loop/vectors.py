@@ -259,7 +259,7 @@ def _check(name: str, parameter: nn.Parameter) -> None:
 
 
 def check_no_copies(optimizer: Optimizer) -> None:
-    """An error where, after a step, an optimizer's state has a copy of the parameters from which it goes on.
+    """An error where, after a step, an optimizer's state has a copy of the parameters from which it continues.
 
     Parameters that are loaded would be lost with the next step, as with float32 copies of bfloat16 parameters.
     """

@@ -39,11 +39,6 @@ def connect(port: Port) -> None:
     _worker = Worker(port)
 
 
-def current() -> Worker | None:
-    """This process's worker, if there is one."""
-    return _worker
-
-
 def worker() -> Worker:
     """This process as a worker of a run; in a script that is started alone, one that does nothing.
 

@@ -69,7 +69,7 @@ class Audit:
 
     `missing`: samples that no report used. In a run that is not finished they are not wrong: they are not done yet.
     `double`: samples that more than one report used. `outside`: samples that the run does not have.
-    `disagree`: rows of rounds.csv that are not of a report in events.csv.
+    `disagree`: rows of rounds.csv that are lost, or not of a report in events.csv.
     """
 
     size: int
@@ -149,7 +149,10 @@ def audit(run: Run | Path | str) -> Audit:
     # A change after the end means that the run continues.
     finished = bool(values.get("finished")) and len(values.get("changes", ())) == len(run.changes)
     stopped = values.get("stopped") if finished else None
-    rounds = run.round_columns  # read before the events, of which a run that goes on has more by then
+    lost = []
+    if (run.folder / ROUNDS_FILE).stat().st_size < values.get("files", {}).get("rounds", 0):
+        lost.append(f"{ROUNDS_FILE} has lost lines that the newest checkpoint counts on")
+    rounds = run.round_columns  # read before the events, of which a run that is running has more by then
     used = only(rounds, (rounds["epoch"] >= 0) & (rounds["first"] >= 0) & (rounds["stop"] > rounds["first"]))
     order = np.argsort(used["epoch"], kind="stable")
     used = {name: column[order] for name, column in used.items()}
@@ -177,7 +180,7 @@ def audit(run: Run | Path | str) -> Audit:
         missing=tuple(missing),
         double=tuple(double),
         outside=tuple(outside),
-        disagree=tuple(_disagreements(rounds, run.event_columns)),
+        disagree=(*lost, *_disagreements(rounds, run.event_columns)),
     )
 
 

@@ -82,7 +82,7 @@ class RunRecorder:
 
     @property
     def _tables(self) -> dict[str, TableWriter]:
-        # The events first: what is read of the other tables while the run goes on refers to them.
+        # The events first: what is read of the other tables while the run continues refers to them.
         tables = {"events": self._events, "metrics": self._metrics}
         return tables if self._rounds is None else {**tables, "rounds": self._rounds}
 

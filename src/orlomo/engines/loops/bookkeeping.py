@@ -1,4 +1,4 @@
-"""What the server of a user's loop keeps beside vectors: who may use which samples, and how far the run is."""
+"""What the server of a user's loop keeps besides vectors: which worker may use which samples, and the run's clock."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class PipePort:
         return self._ask(self._sent(report))
 
     def leave(self, report: Report | None) -> None:
-        """The part of a round, if there is one; the program goes on without the run."""
+        """The part of a round, if there is one; the program continues without the run."""
         if report is not None:
             send(self._pipe, self._sent(report))
             receive(self._pipe, object)  # it is folded in by now

@@ -1,4 +1,4 @@
-"""What a loop of the user's own trains, by its own account: its model, its data, how long it goes on."""
+"""What a loop of the user's own trains, as its workers say: its model, its data, its length."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def planned(config: RunConfig, data: DataFacts) -> tuple[RunConfig, DataFacts]:
         return dataclasses.replace(config, epochs=total / data.size), data
     if data.epochs is None:
         raise ConfigError(
-            "the loop does not say how long it goes on: iterate over worker.epochs(N), or give the run --steps N "
+            "the loop does not say how long the run is: iterate over worker.epochs(N), or give the run --steps N "
             "(optimizer steps of all workers together)"
         )
     if data.size is None:

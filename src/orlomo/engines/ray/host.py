@@ -91,7 +91,7 @@ class LoopHost:
 
 
 def _arrays(vectors: dict[str, Tensor]) -> dict[str, Array]:
-    # Views of the memory: Ray copies them into its object store before the process goes on.
+    # Views of the memory: Ray copies them into its object store before the process continues.
     return {name: vector.numpy() for name, vector in vectors.items()}
 
 

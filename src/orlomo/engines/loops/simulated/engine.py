@@ -31,7 +31,7 @@ from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
 
 EVALUATIONS_WAITING = 2
-"""Evaluations that may be unfinished while the run goes on."""
+"""Evaluations that may be unfinished while the run continues."""
 
 Event = tuple[float, int, int, int, int, float, float]
 """Time, priority, serial, kind, worker, and of a report: start and compute time (else 0)."""
