@@ -162,7 +162,10 @@ def _thinned(*names: str) -> Callable[[View], Drawn]:
 
 def _loss_until_evaluated(view: View) -> Drawn | None:
     # Losses of single reports are noisy: from the first evaluation on, the curves of the metrics are shown instead.
-    return None if len(view.metrics["reports"]) else _thinned("finish", "iteration", "loss")(view)
+    # The reports of a user's own loop have none.
+    if len(view.metrics["reports"]) or not np.isfinite(view.reports["loss"]).any():
+        return None
+    return _thinned("finish", "iteration", "loss")(view)
 
 
 def _timeline(view: View) -> Drawn:
