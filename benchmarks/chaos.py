@@ -54,7 +54,9 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
     if limit < 30:
         return Outcome(part, False, 0.0, "no time was left for it")
     words = part.command.format(left=f"{limit / 60 - 0.5:.1f}").split()
-    print(f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)} of {_minutes(until - begin)} left)", flush=True)
+    print(
+        f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)} of {_minutes(until - begin)} left)", flush=True
+    )
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
             [sys.executable, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

@@ -1,5 +1,5 @@
 """Random faults, for real, over the workers of a small run: killed, stopped and continued, raising, reporting numbers
-that are not finite, starting slowly. Afterwards the books are checked. Used by the tests and by benchmarks/faults.py."""
+that are not finite, starting slowly. Afterwards the books are checked. For the tests and benchmarks/faults.py."""
 
 from __future__ import annotations
 
