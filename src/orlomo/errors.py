@@ -31,7 +31,7 @@ class ConfigError(OrlomoError):
 class ReportRefused(OrlomoError):
     """The server will not fold this report; its state is as it was before.
 
-    `reason` is one of `unknown`, `folded`, `length`, `finite`, `samples`.
+    `reason` is one of `unknown`, `folded`, `over`, `length`, `finite`, `samples`.
 
     >>> import orlomo, torch
     >>> server = orlomo.ALSGD().server(torch.zeros(2), workers=1)
