@@ -40,6 +40,7 @@ LAYERS = (
     "values",
     "files",
     "errors",
+    "printing",
 )
 """From top to bottom: a module imports from its own entry and from those below. The longest name that fits counts."""
 
@@ -53,7 +54,7 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "values", "engines.registry"),
+    *("__init__", "config", "errors", "files", "loading", "printing", "values", "engines.registry"),
     *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orlomo.errors import OrlomoError
+from orlomo.printing import printable
 
 
 class Log:
@@ -30,16 +31,16 @@ class Log:
 
     def note(self, text: str, details: str = "") -> None:
         """To the file alone."""
-        indented = "".join(f"    {line}\n" for line in details.splitlines())
+        indented = "".join(f"    {printable(line)}\n" for line in details.splitlines())
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._write(f"{moment} {text}\n{indented}")
+        self._write(f"{moment} {printable(text)}\n{indented}")
 
     def _write(self, text: str) -> None:
         if self._path is None:
             self._early.append(text)
         elif text:
             # Opened each time, so that a full disk costs a line of the log and not the run.
-            with contextlib.suppress(OSError), self._path.open("a") as file:
+            with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
                 file.write(text)
 
     def end(self, error: OrlomoError, details: str = "") -> OrlomoError:
