@@ -38,6 +38,7 @@ LAYERS = (
     "seeds",
     "loading",
     "values",
+    "temporary",
     "files",
     "errors",
 )
