@@ -37,7 +37,10 @@ LAYERS = (
     "flat",
     "seeds",
     "loading",
+    "reading",
     "values",
+    "temporary",
+    "locks",
     "files",
     "errors",
     "printing",
@@ -54,8 +57,8 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "printing", "values", "engines.registry"),
-    *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "values"),
+    *("engines.registry", "methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""
 
