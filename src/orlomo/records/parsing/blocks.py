@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.errors import RunFolderError
+from orlomo.files import open_to_read
 from orlomo.records.parsing.fields import PADDING, WORD, Bytes, Positions, floats, keys, wholes
 
 S = TypeVar("S")
@@ -134,7 +135,7 @@ class Table:
 
     def _open(self) -> BinaryIO:
         try:
-            return self.path.open("rb", buffering=0)
+            return open_to_read(self.path)
         except OSError as error:
             raise RunFolderError(f"cannot read {self.path}: {error.strerror}") from None
 
