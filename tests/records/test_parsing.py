@@ -106,9 +106,7 @@ def test_a_thousand_floats_at_once(seed: int) -> None:
     texts = [repr(v) if d > 18 else f"{v:.{d}g}" for v, d in zip(values.tolist(), digits.tolist(), strict=True)]
     # The middle of two floats, and a digit beside it.
     middles = (source.integers(2**52, 2**53, 100) * 2 + 1).tolist()
-    texts += [
-        form.format(m, m * 5) for m in middles for form in FORMS
-    ]
+    texts += [form.format(m, m * 5) for m in middles for form in FORMS]
     text = blocks_of(texts)
     assert bits(text.column("x").tolist()) == bits([float(one) for one in texts])
 
