@@ -16,6 +16,7 @@ from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
+from orlomo.reading import read_toml
 from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle
 
 if TYPE_CHECKING:
@@ -212,6 +213,9 @@ def check_reads_back(config: RunConfig) -> None:
                 f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
                 "or lists and tables of them"
             ) from None
+    for text in (config.task, config.directory or "", *(config.arguments or ())):
+        if text != text.encode("utf-8", "ignore").decode():
+            raise ConfigError(f"config.toml is in UTF-8, and {text} is not: rename that file or folder")
     table = methods.to_table(config.method)
     given = config.method if CUSTOM in (table["name"], table.get("schedule")) else None
     again = from_table(tomllib.loads(write(config)), method=given)
@@ -245,14 +249,12 @@ def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
     return to_table(stored) == to_table(wanted)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The table in a TOML file; relative paths in it are taken from the file's own folder."""
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
+def read(path: Path, follow: bool = True) -> dict[str, Any]:
+    """The table in a TOML file; relative paths in it are taken from the file's own folder.
+
+    `follow`: also through a link, for a file that the user has named.
+    """
+    table = read_toml(path, follow, ConfigError)
     if isinstance(task := table.get("task"), str) and ".py:" in task:
         table["task"] = str(path.parent.absolute() / task)
     if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):

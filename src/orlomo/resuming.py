@@ -20,11 +20,13 @@ from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.surroundings import only_run
 from orlomo.engines.work import planned_samples
 from orlomo.errors import ConfigError, require
-from orlomo.files import lock, writing_to
+from orlomo.files import writing_to
 from orlomo.launching import replay_loop, resume_loop
+from orlomo.locks import lock
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
+from orlomo.printing import say
 from orlomo.records.changes import Change, changed, stages, write_changes
 from orlomo.records.run import Run
 from orlomo.report.export import summary_writer, writes_in
@@ -48,7 +50,7 @@ def resume(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
@@ -119,7 +121,7 @@ def replay(
     method: Method | None = None,
     jobs: int | None = None,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orlomo.errors import OrlomoError
+from orlomo.errors import OrlomoError, RunFolderError
+from orlomo.files import open_to_write
+from orlomo.printing import printable
 
 
 class Log:
@@ -30,17 +33,18 @@ class Log:
 
     def note(self, text: str, details: str = "") -> None:
         """To the file alone."""
-        indented = "".join(f"    {line}\n" for line in details.splitlines())
+        indented = "".join(f"    {printable(line)}\n" for line in details.splitlines())
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._write(f"{moment} {text}\n{indented}")
+        self._write(f"{moment} {printable(text)}\n{indented}")
 
     def _write(self, text: str) -> None:
         if self._path is None:
             self._early.append(text)
         elif text:
             # Opened each time, so that a full disk costs a line of the log and not the run.
-            with contextlib.suppress(OSError), self._path.open("a") as file:
-                file.write(text)
+            with contextlib.suppress(OSError, RunFolderError), open_to_write(self._path) as file:
+                file.seek(0, os.SEEK_END)
+                file.write(text.encode("utf-8"))
 
     def end(self, error: OrlomoError, details: str = "") -> OrlomoError:
         """The error that ends the run, written down."""
