@@ -33,6 +33,7 @@ class Part(NamedTuple):
 
 
 PARTS = [
+    Part("fuzz", "tests/fuzzing.py --cases 50000 --seed 1 --processes 2", "50,000 damaged run folders", 10),
     Part("processes", "benchmarks/faults.py processes", "200 real faults, processes", 5),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""

@@ -112,12 +112,19 @@ def files_of(folder: Path) -> Files:
 
 
 def write(folder: Path, files: Files) -> None:
-    """Put these files into a new folder, in place of whatever was there."""
-    remove(folder)
-    for name, content in files.items():
+    """Let a folder hold these files and nothing else; what is as it should be stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (mode, content) in snapshot(folder).items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        inside = stat.S_ISDIR(mode) and any(one.startswith(f"{name}/") for one in files)
+        own = stat.S_ISREG(mode) and content == files.get(name) and path.stat().st_nlink == 1
+        if not inside and not own and os.path.lexists(path):
+            remove(path)
+    for name, wanted in files.items():
+        path = folder / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(wanted)
 
 
 def remove(path: Path) -> None:
@@ -128,15 +135,15 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def snapshot(folder: Path) -> dict[str, object]:
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes | str | None]]:
     """All that is in a folder, and links as links: to compare before with after."""
-    found: dict[str, object] = {}
+    found: dict[str, tuple[int, bytes | str | None]] = {}
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
                 facts = entry.stat(follow_symlinks=False)
-                content: object = None
+                content: bytes | str | None = None
                 if stat.S_ISREG(facts.st_mode):
                     content = Path(entry.path).read_bytes()
                 elif stat.S_ISLNK(facts.st_mode):

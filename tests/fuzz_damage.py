@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
+import shutil
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fuzz_corpus import Files, remove
-
-DEEP = 100_000
-
-FIELDS = ["nan", "inf", "-inf", "1e999", "-1", "0", "1", "2.5", str(10**18), str(2**63), "9" * 5000, "", '"', '"a,b"', "'"]
-FIELDS += ["\x1b[31mred", "[/red]", "<script>", "\0", "x" * 200_000, "report", "crash", "None", "true", "1_000", "٣", "é"]
-"""Text for fields of tables and values of TOML, which may be of another type or none."""
-
-VALUES = [*FIELDS, "null", "[]", "{}", '""', '"\\ud800"', '"\\u001b[31m"', "-0.0", "1e308", "[" * DEEP, '{"a":' * DEEP]
-VALUES += ['[[[["a"]]]]', '{"a": 1, "a": 2}', "Infinity", "-Infinity", "NaN", '"/etc/passwd"', '"../../outside"', "false"]
-"""Values of JSON and TOML."""
+from fuzz_values import changed_field
 
 FOREIGN = ["notes.txt", "\x1b[31m.csv", "[/red].json", "a\nb", b"\xff\xfe.json", "-rf", "x" * 200, ".x.1.tmp", "csv"]
-FOREIGN += ["checkpoints/x.json", "checkpoints/999999999.json", "checkpoints/-1.json", "checkpoints/.a.1.tmp", "log.txt"]
-FOREIGN += ["checkpoints/٣.json", "checkpoints/" + "9" * 40 + ".json", "control/1.json", "control/x.answer", "data.json"]
-FOREIGN += [".best-next.safetensors", "rounds.csv", "changes.json", "tensorboard/events.out.tfevents.1", "a/config.toml"]
+FOREIGN += [
+    "checkpoints/x.json",
+    "checkpoints/999999999.json",
+    "checkpoints/-1.json",
+    "checkpoints/.a.1.tmp",
+    "log.txt",
+]
+FOREIGN += [
+    "checkpoints/٣.json",
+    "checkpoints/" + "9" * 40 + ".json",
+    "control/1.json",
+    "control/x.answer",
+    "data.json",
+]
+FOREIGN += [
+    ".best-next.safetensors",
+    "rounds.csv",
+    "changes.json",
+    "tensorboard/events.out.tfevents.1",
+    "a/config.toml",
+]
 """Files that do not belong there, or not to this run."""
 
 
@@ -44,6 +52,7 @@ class Damage:
     content: bool = True  # False: the bytes that a reader gets are the same
     forged: bool = False  # its checksum was computed again: nobody can tell
     after: bool = False  # only rows after the newest checkpoint, which nothing holds a checksum of
+    rolled_back: bool = False  # the newest checkpoint is gone, as if the run had been killed before it was written
 
     @property
     def sealed(self) -> bool:
@@ -70,7 +79,12 @@ class Damager:
         ]  # fmt: skip
         [kind] = source.choices([one for one, _ in kinds], [weight for _, weight in kinds])
         done = kind(name)
-        if source.random() < 0.1 and done.content and not done.forged and kind in (self._bytes, self._lines, self._field):
+        if (
+            source.random() < 0.1
+            and done.content
+            and not done.forged
+            and kind in (self._bytes, self._lines, self._field)
+        ):
             again = self._bytes(source.choice(sorted(self.files)))  # two at once
             return Damage(done.path, f"{done.text}; {again}", after=done.after and again.after)
         return done
@@ -84,7 +98,9 @@ class Damager:
         """As many bytes of a table as the newest checkpoint counts on; of another file, all."""
         path = Path(name)
         folder = str(path.parent / "checkpoints")
-        newest = max((one for one in self.files if str(Path(one).parent) == folder and one.endswith(".json")), default="")
+        newest = max(
+            (one for one in self.files if str(Path(one).parent) == folder and one.endswith(".json")), default=""
+        )
         sizes = json.loads(self.files[newest])["values"]["files"] if newest else {}
         return int(sizes.get(path.stem, len(self.files[name]) + 1)) if path.suffix == ".csv" else 1 << 40
 
@@ -136,69 +152,11 @@ class Damager:
         return self._put(name, b"".join(choices[text]), text)
 
     def _field(self, name: str) -> Damage:
-        if name.endswith(".csv"):
-            return self._cell(name)
-        if name.endswith(".toml"):
-            return self._setting(name)
-        if name.endswith(".json"):
-            return self._value(name)
-        return self._header(name) if name.endswith(".safetensors") else self._bytes(name)
-
-    def _cell(self, name: str) -> Damage:
-        source = self.source
-        rows = [line.split(b",") for line in self.files[name].splitlines()]
-        row, column = source.randrange(len(rows)), source.randrange(len(rows[0]))
-        if source.random() < 0.15:
-            row = 0
-        title, text = rows[0][column].decode(), source.choice(FIELDS)
-        if source.random() < 0.2:  # a column
-            rows = [[*cells[:column], *cells[column + 1 :]] for cells in rows]
-            return self._put(name, b"".join(b",".join(cells) + b"\n" for cells in rows), f"no column {title}")
-        rows[row][column] = text.encode()
-        return self._put(name, b"".join(b",".join(cells) + b"\n" for cells in rows), f"{title} of row {row}: {_s(text)}")
-
-    def _setting(self, name: str) -> Damage:
-        source = self.source
-        lines = self.files[name].decode().splitlines()
-        number = source.choice([n for n, line in enumerate(lines) if " = " in line])
-        key, value = lines[number].split(" = ", 1)
-        new = source.choice([*VALUES, '"nan"', '["a"]', "[1, 2]", "1e-320", "10**9", '"gamma:1e-320"', '"file:/dev/zero"'])
-        kind = source.random()
-        lines[number] = f"{key} = {new}" if kind < 0.8 else f"{key}x = {value}" if kind < 0.9 else f"{key} = {value}\n" * 2
-        return self._put(name, "\n".join([*lines, ""]).encode(), f"line {number}: {_s(lines[number])}")
-
-    def _value(self, name: str) -> Damage:
-        source = self.source
-        places = _places(json.loads(self.files[name]))
-        place = source.choice(places)
-        new, kind = source.choice(VALUES), source.random()
-        content = json.loads(self.files[name])
-        if place and kind < 0.25:
-            _at(content, place[:-1]).pop(place[-1])
-            text, written = f"no {place}", json.dumps(content, indent=1)
-        elif place:
-            _at(content, place[:-1])[place[-1]] = "@@"
-            text, written = f"{place} is {_s(new)}", json.dumps(content, indent=1)
-        else:
-            text, written = f"all is {_s(new)}", '"@@"'
-        forged = "checkpoints" in name and source.random() < 0.6 and _sealed_again(written, new)
-        if forged:
-            return self._put(name, forged, f"{text}, with the checksum of that") and Damage(name, text, forged=True)
-        return self._put(name, written.replace('"@@"', new).encode("utf-8", "surrogatepass"), text)
-
-    def _header(self, name: str) -> Damage:
-        """The header of a safetensors file: its length in 8 bytes, then JSON."""
-        source, content = self.source, self.files[name]
-        length = int.from_bytes(content[:8], "little")
-        header, rest = content[8 : 8 + length], content[8 + length :]
-        fake = source.choice([0, 1, length - 1, length + 8, 2**31, 2**63, 2**64 - 1])
-        if source.random() < 0.3:
-            return self._put(name, fake.to_bytes(8, "little") + content[8:], f"a header of {fake} bytes")
-        old, new = source.choice([(b"F32", b"I64"), (b"F32", b"F16"), (b"F32", b"BF16"), (b"[0,", b"[4,"), (b'"shape"', b'"s"')])
-        changed = header.replace(old, new, 1)
-        if source.random() < 0.3:
-            changed, new = source.choice(VALUES).encode("utf-8", "surrogatepass"), b"another"
-        return self._put(name, len(changed).to_bytes(8, "little") + changed + rest, f"{_s(new.decode())} in its header")
+        """A hostile value in place of one of the file's own."""
+        content, text, forged = changed_field(name, self.files[name], self.source)
+        done = self._put(name, content, text) if text else self._bytes(name)
+        done.forged = forged
+        return done
 
     def _link(self, name: str) -> Damage:
         path, source = self.folder / name, self.source
@@ -208,11 +166,12 @@ class Damager:
             remove(copy)
             copy.write_bytes(self.files[name])
         if kind == "parent":  # the folder that it is in, or one that commands make
-            place = Path(name).parent if "/" in name else Path(source.choice(["control", "csv", "parquet", "tensorboard"]))
+            place = (
+                Path(name).parent if "/" in name else Path(source.choice(["control", "csv", "parquet", "tensorboard"]))
+            )
             target = self.outside / "folder"
             if (self.folder / place).is_dir():
-                for one in sorted((self.folder / place).iterdir()):
-                    (target / one.name).write_bytes(one.read_bytes())
+                shutil.copytree(self.folder / place, target, dirs_exist_ok=True)
             remove(self.folder / place)
             (self.folder / place).symlink_to(target)
             return Damage(str(place), "a link to a folder outside", content=False)
@@ -255,9 +214,9 @@ class Damager:
         path = self.folder / name
         if "/" in name and self.source.random() < 0.3:
             remove(path.parent)
-            return Damage(str(Path(name).parent), "taken out")
+            return Damage(str(Path(name).parent), "taken out", rolled_back=True)
         remove(path)
-        return Damage(name, "taken out")
+        return Damage(name, "taken out", rolled_back="checkpoints" in name and name.endswith(".json"))
 
     def _foreign(self, name: str) -> Damage:
         """A file that was not there; of the run's own names, with another's content."""
@@ -286,31 +245,3 @@ class Damager:
 
 def _spliced(content: bytes, at: int, new: bytes) -> bytes:
     return content[:at] + new + content[at + 1 :]
-
-
-def _s(text: str) -> str:
-    """For display."""
-    return ascii(text if len(text) < 60 else f"{text[:40]}... ({len(text)} characters)")
-
-
-def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to every value in a JSON document."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [at, *(place for key, one in inner for place in _places(one, (*at, key)))]
-
-
-def _at(value: Any, place: tuple[Any, ...]) -> Any:
-    for key in place:
-        value = value[key]
-    return value
-
-
-def _sealed_again(written: str, new: str) -> bytes:
-    """The JSON file of a checkpoint with a checksum that fits; empty where the value is no JSON."""
-    try:
-        content = json.loads(written.replace('"@@"', new))
-        content.pop("sha256")
-        seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        return json.dumps({"sha256": seal, **content}, indent=1).encode()
-    except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
-        return b""
