@@ -34,6 +34,7 @@ class Part(NamedTuple):
 
 PARTS = [
     Part("fuzz", "tests/fuzzing.py --cases 50000 --seed 1 --processes 2", "50,000 damaged run folders", 10),
+    Part("histories", "tests/histories.py", "10,000 generated histories of a run's workers", 8),
     Part("processes", "benchmarks/faults.py processes", "200 real faults, processes", 5),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""
@@ -60,7 +61,12 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
     )
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, *words],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             ended = _wait(process, begin, begin + limit)
