@@ -273,8 +273,8 @@ def main() -> int:
     once = len(pairs) == int(reported.sum())
     trouble = ", ".join(f"{count} {kind}" for kind, count in soak.done.items())
     reports = f"{len(pairs):,} reports of {WORKERS} workers{'' if once else ', NOT ONCE EACH'}"
-    what = f"grows: {', '.join(growing) or 'nothing'}; left behind: {', '.join(left) or 'nothing'}"
-    print(f"{options.minutes:g} minutes, {reports} ({trouble}; {lost} lost): {what}")
+    found = f"grows: {', '.join(growing) or 'nothing'}; left behind: {', '.join(left) or 'nothing'}"
+    print(f"{options.minutes:g} minutes, {reports} ({trouble}; {lost} lost): {found}")
     return 0 if once and not growing and not left else 1
 
 
