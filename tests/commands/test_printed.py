@@ -211,7 +211,7 @@ def test_a_metric_of_a_received_run_names_no_file_elsewhere(trained: Path, tmp_p
     charts = [spec for spec in view["charts"] if spec["kind"] == "lines"]
     written = write_figures(charts, view["runs"], tmp_path / "a" / "b")
     assert {path.parent for path in written} == {tmp_path / "a" / "b"}
-    assert [path.name for path in written if "elsewhere" in path.name][0] == "______elsewhere-seconds.png"
+    assert next(path.name for path in written if "elsewhere" in path.name) == "______elsewhere-seconds.png"
 
 
 OWN = """
