@@ -95,7 +95,36 @@ def warn(message: str) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to this one; None if none is close."""
+    if len(name) > 2 * LONGEST:  # to compare takes the square of the time
+        return None
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def shown(value: object) -> str:
+    """A value in an error, which is one short line whatever it is.
+
+    >>> shown("digits"), shown([[1] * 100])
+    ("'digits'", '[[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1... (list)')
+    """
+    if callable(value) and not isinstance(value, type):
+        name = getattr(value, "__name__", "")
+        return f"the function {name}" if name and name != "<lambda>" else f"a {type(value).__name__}"
+    if isinstance(value, int) and value.bit_length() > LONGEST_BITS:  # Python refuses to write out the longest
+        return f"a whole number of {value.bit_length()} bits"
+    try:
+        # What is cut off anyway is not written out: a text or a list may have millions of letters or parts.
+        text = repr(value[:LONGEST] if isinstance(value, (str, bytes, list, tuple)) else value)
+    except Exception:  # lists too deep within lists, numbers too long, or whatever a user's own object raises
+        return f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[:60]}... ({type(value).__name__})"
+
+
+LONGEST = 80
+"""Characters of a value that an error shows whole."""
+
+LONGEST_BITS = 256
+"""The same for a whole number, in bits."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
@@ -105,9 +134,9 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'orlmo': did you mean 'orlomo'? (known: orlomo, asgd)"
     """
     names = list(known)
-    found = nearest(str(name), names)
+    found = nearest(name if isinstance(name, str) else shown(name), names)
     hint = f": did you mean {found!r}?" if found else ""
-    return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
+    return ConfigError(f"unknown {kind} {shown(name)}{hint} (known: {', '.join(names)})")
 
 
 def require(condition: bool, message: str) -> None:

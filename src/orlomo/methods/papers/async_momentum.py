@@ -46,7 +46,7 @@ class AsyncMomentum(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         rates.check_momentum(self.momentum)
-        require(0 < self.server_rate < math.inf, f"server_rate must be above 0, not {self.server_rate}")
+        rates.check_server_rate(self.server_rate)
 
     def worker(self, params: Tensor) -> WorkerRule:
         return PlainSteps(params, self.weight_decay, self.clip_norm)
