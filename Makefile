@@ -1,11 +1,12 @@
 # make demo: set everything up and compare the paper's four methods (about a minute after installation).
 # make test: set everything up, lint, check types, run the tests.
+# make chaos: everything that may happen to a run, made to happen: at most 30 minutes.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test chromium benchmarks clean
+.PHONY: demo test chaos chromium benchmarks clean
 
 demo: $(READY)
 	$(BIN)/orlomo compare digits --methods prsgdm,orlomo,al-sgd,local-ormo-da --seeds 3 \
@@ -24,6 +25,9 @@ chromium:
 	         && { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } > /dev/null 2>&1; } \
 	    || echo "no chromium and chromedriver here: the tests of pages will be skipped"
 
+chaos: $(READY)
+	$(BIN)/python benchmarks/chaos.py
+
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/step.py
@@ -32,7 +36,6 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/own_loop.py
 	$(BIN)/python benchmarks/ray_cluster.py
-	$(BIN)/python benchmarks/chaos.py
 
 # torch first and pinned: an open range would take another build of it, with gigabytes beside it.
 $(READY): pyproject.toml constraints.txt

@@ -1,41 +1,132 @@
-"""200 random faults over 4 workers while a small task trains; the run must reach its target with its books in order.
+"""Everything that may happen to a run, made to happen, part by part: `make chaos`, at most 30 minutes on 2 cores.
 
-    python benchmarks/chaos.py [--faults 200] [--seed 0]
+    python benchmarks/chaos.py [PART ...] [--minutes 30]
 
-Workers are killed, stopped and continued, made to raise, to report numbers that are not finite, and to start slowly.
+Each part is a command of its own, which can be run alone: it ends with exit code 0 if all was well, and the last line
+that it prints says what came of it. A table of all parts is printed at the end; exit code 1 if any of them failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
-TARGET = 0.95
+ROOT = Path(__file__).parents[1]
+SAY_SECONDS = 30.0
+"""How often a part that is running is mentioned."""
+
+
+class Part(NamedTuple):
+    """A command of Python, what it does, and how long it may take. `{left}` in it is what is left of all minutes."""
+
+    name: str
+    command: str
+    does: str
+    minutes: float
+
+
+PARTS = [
+    Part("processes", "benchmarks/faults.py processes", "200 real faults, processes", 5),
+]
+"""In this order. The soak is the last: it takes the time that the others have left."""
+
+
+class Outcome(NamedTuple):
+    """What came of a part."""
+
+    part: Part
+    good: bool
+    seconds: float
+    text: str
+
+
+def carry_out(part: Part, number: str, until: float) -> Outcome:
+    """Run one part, within its own time and before this moment."""
+    begin = time.monotonic()
+    limit = min(60 * part.minutes, until - begin)
+    if limit < 30:
+        return Outcome(part, False, 0.0, "no time was left for it")
+    words = part.command.format(left=f"{limit / 60 - 0.5:.1f}").split()
+    print(
+        f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)} of {_minutes(until - begin)} left)", flush=True
+    )
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            ended = _wait(process, begin, begin + limit)
+        finally:
+            if process.poll() is None:  # with all that it has started
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        lines = [line.rstrip() for line in output.read().splitlines() if line.strip()]
+    seconds, good = time.monotonic() - begin, ended and process.returncode == 0
+    text = lines[-1] if lines else f"exit code {process.returncode}, and not a word"
+    if not ended:
+        text = f"not done after {_minutes(limit)}: {text}"
+    if not good:
+        print(*(f"    {line}" for line in lines[-60:]), sep="\n")
+    print(f"    {'well' if good else 'FAILED'} after {_minutes(seconds)}: {text}", flush=True)
+    return Outcome(part, good, seconds, text)
+
+
+def _wait(process: subprocess.Popen[bytes], begin: float, until: float) -> bool:
+    """Whether it ends by then; meanwhile it is said that there is something to wait for."""
+    while True:
+        now = time.monotonic()
+        try:
+            process.wait(max(0.0, min(SAY_SECONDS, until - now)))
+            return True
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= until:
+                return False
+            print(f"    ... {_minutes(time.monotonic() - begin)}, at most {_minutes(until - time.monotonic())} left")
+            sys.stdout.flush()
+
+
+def _minutes(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02d} min"
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """All outcomes, one row each."""
+    rows = [("part", "what", "outcome", "took", "in its own words")]
+    rows += [(o.part.name, o.part.does, "well" if o.good else "FAILED", _minutes(o.seconds), o.text) for o in outcomes]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
+    )
 
 
 def main() -> int:
-    """Make trouble, print what came of it; 1 if anything is amiss."""
-    sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    from troublemaker import make_trouble
-
+    """All parts, or those that are named; 1 if any fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--verbose", action="store_true", help="print every loss and refusal")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(part.name for part in PARTS))
+    parser.add_argument("--minutes", type=float, default=30.0, help="for all of them together")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        say = print if options.verbose else lambda text: None
-        outcome = make_trouble(Path(place), options.faults, options.seed, say)
-    faults = sum(outcome.faults.values())
-    print(f"{faults} faults in {outcome.seconds:.0f} s: {dict(sorted(outcome.faults.items()))}")
-    print(f"{outcome.reports} reports folded, {outcome.lost} workers lost, {outcome.refused} reports refused")
-    print(f"acknowledged reports equal what replay folds, bit for bit: {'yes' if outcome.agrees else 'NO'}")
-    print(f"accuracy {outcome.accuracy:.2%} (target {TARGET:.0%})")
-    print(f"left behind: {', '.join(outcome.left_behind) or 'nothing'}")
-    good = outcome.agrees and outcome.accuracy >= TARGET and not outcome.left_behind
-    return 0 if good and faults == options.faults else 1
+    if unknown := set(options.parts) - {part.name for part in PARTS}:
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(p.name for p in PARTS)}")
+    chosen = [part for part in PARTS if not options.parts or part.name in options.parts]
+    begin = time.monotonic()
+    outcomes = [
+        carry_out(part, f"{number}/{len(chosen)}", begin + 60 * options.minutes)
+        for number, part in enumerate(chosen, start=1)
+    ]
+    failed = sum(not outcome.good for outcome in outcomes)
+    print(f"\n{table(outcomes)}\n")
+    what = f"{failed} of {len(outcomes)} parts failed" if failed else f"all {len(outcomes)} parts are well"
+    print(f"{what}, after {_minutes(time.monotonic() - begin)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Random faults, for real, over the workers of a small run: killed, stopped and continued, raising, reporting numbers
-that are not finite, starting slowly. Afterwards the books are checked. Used by the tests and by benchmarks/chaos.py."""
+that are not finite, starting slowly. Afterwards the books are checked. For the tests and benchmarks/faults.py."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ class Outcome:
     agrees: bool  # the ledger of acknowledged reports is what a replay folds, to the same bits
     left_behind: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+    def is_well(self, faults: int, target: float) -> bool:
+        """Whether all of it happened, and nothing is amiss."""
+        done = sum(self.faults.values()) == faults
+        return done and self.agrees and self.accuracy >= target and not self.left_behind
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
+        return (
+            f"{sum(self.faults.values())} faults ({kinds}): {self.lost} workers lost, {self.refused} reports refused, "
+            f"{self.reports} reports folded once each, {'replayed bit for bit' if self.agrees else 'NOT AS REPLAYED'}, "
+            f"accuracy {self.accuracy:.1%}, left behind: {', '.join(self.left_behind) or 'nothing'}"
+        )
 
 
 class Troublemaker(orlomo.Callback):

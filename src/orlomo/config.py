@@ -17,6 +17,7 @@ from orlomo.loading import class_digest, function_digest, is_import_path, source
 from orlomo.methods.ledger import check_workers
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
+from orlomo.reading import read_toml
 from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle, shown
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ class RunConfig:
         if ".py:" in self.task:  # so that the run can be resumed from any folder
             object.__setattr__(self, "task", str(Path(self.task).absolute()))
         check_workers(self.workers)
-        require(0 < self.epochs <= MOST_EPOCHS, f"epochs must be above 0 and at most {MOST_EPOCHS:g}, not {self.epochs}")
+        require(
+            0 < self.epochs <= MOST_EPOCHS, f"epochs must be above 0 and at most {MOST_EPOCHS:g}, not {self.epochs}"
+        )
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
         if self.batch_size is not None:
             require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
@@ -155,7 +158,9 @@ class RunConfig:
             wrong = next((pace for pace in self.pace if not 1 <= pace <= SLOWEST), None)
             require(wrong is None, f"pace must be from 1 (as fast as it can) to {SLOWEST:g}, not {wrong}")
         for name, amount in (self.resources or {}).items():
-            require(0 <= amount <= 1e18, f"resources: {shown(name)} must be 0 or more, and at most 1e18, not {amount:g}")
+            require(
+                0 <= amount <= 1e18, f"resources: {shown(name)} must be 0 or more, and at most 1e18, not {amount:g}"
+            )
         if (self.resources or {}).get("GPU") and self.device == "cpu":
             object.__setattr__(self, "device", "cuda")  # a worker that reserves a GPU computes on it
 
@@ -262,25 +267,29 @@ def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
     return to_table(stored) == to_table(wanted)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The table in a TOML file; relative paths in it are taken from the file's own folder."""
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
-    if isinstance(task := table.get("task"), str) and ".py:" in task:
-        table["task"] = str(path.parent.absolute() / task)
-    if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):
-        own["name"] = str(path.parent.absolute() / own["name"])
-    if isinstance(own, dict) and ".py:" in str(own.get("schedule", "")):
-        own["schedule"] = str(path.parent.absolute() / own["schedule"])
-    if isinstance(chosen := table.get("cluster"), dict):
-        for speed in chosen.get("speeds", []):
-            if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):
-                speed["law"] = f"file:{path.parent.absolute() / speed['law'].removeprefix('file:')}"
+def read(path: Path, follow: bool = True) -> dict[str, Any]:
+    """The table in a TOML file; relative paths in it are taken from the file's own folder.
+
+    `follow`: also through a link, for a file that the user has named.
+    """
+    table = read_toml(path, follow, ConfigError)
+    folder = path.parent.absolute()
+    _in_folder(table, "task", folder)
+    if isinstance(method := table.get("method"), dict):
+        _in_folder(method, "name", folder)
+        _in_folder(method, "schedule", folder)
+    speeds = chosen.get("speeds") if isinstance(chosen := table.get("cluster"), dict) else None
+    for speed in speeds if isinstance(speeds, list) else ():
+        law = speed.get("law") if isinstance(speed, dict) else None
+        if isinstance(law, str) and law.startswith("file:"):
+            speed["law"] = f"file:{folder / law.removeprefix('file:')}"
     return table
+
+
+def _in_folder(table: Table, key: str, folder: Path) -> None:
+    """Where a setting is `FILE.py:NAME`, take the file from this folder."""
+    if isinstance(value := table.get(key), str) and ".py:" in value:
+        table[key] = str(folder / value)
 
 
 def write(config: RunConfig, **more: object) -> str:
@@ -307,7 +316,9 @@ def make_cluster(value: object, where: str) -> Cluster:
         raise ConfigError(f"{where}: cluster must be an orlomo.Cluster, a preset's name or a table, not {shown(value)}")
     table = dict(value)
     preset = table.pop("preset", None)
-    require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {shown(preset)}")
+    require(
+        preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {shown(preset)}"
+    )
     if preset is not None:
         # The preset's values, with the table's own over them.
         table = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)} | table

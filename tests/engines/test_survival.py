@@ -321,7 +321,7 @@ def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pyt
 
 
 def test_faults_of_all_kinds(tmp_path: Path) -> None:
-    """The short version of benchmarks/chaos.py."""
+    """The short version of benchmarks/faults.py."""
     outcome = make_trouble(tmp_path, faults=25, seed=1)
     assert sum(outcome.faults.values()) == 25
     assert set(outcome.faults) == set(KINDS)

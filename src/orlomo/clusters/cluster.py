@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from orlomo.clusters.laws import law, recorded
+from orlomo.clusters.laws import LONGEST_SECONDS, law, recorded
 from orlomo.errors import require, shown, unknown_name
 from orlomo.methods.ledger import MOST_WORKERS
 from orlomo.methods.rates import number
@@ -16,9 +16,6 @@ PRESETS = ("homogeneous", "heterogeneous", "heterogeneous:FACTOR", "slow-worker:
 FAULTS = ("crash", "return", "join", "leave")
 BLOCK = 16
 """Rounds whose times are drawn at once for a worker."""
-
-LONGEST_SECONDS = 1e12
-"""The longest (virtual) time that a setting can name, and a recorded round can take: 30,000 years."""
 
 
 def _check_range(value: float, what: str, least: float, most: float) -> None:

@@ -59,7 +59,9 @@ def global_rate(spec: str) -> Callable[[int, int], float]:
         if not value:
             return lambda delay, workers: 1.0 / workers
         eta = number(value, "the constant global rate")
-        require(0 < eta <= LARGEST, f"the constant global rate must be above 0 and at most {LARGEST:g}, not {shown(value)}")
+        require(
+            0 < eta <= LARGEST, f"the constant global rate must be above 0 and at most {LARGEST:g}, not {shown(value)}"
+        )
         return lambda delay, workers: eta
     raise unknown_name("global rate", spec, GLOBAL_RATES)
 
