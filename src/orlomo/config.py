@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_at_most, unknown_name
 from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
 from orlomo.methods.ledger import check_workers
 from orlomo.methods.rates import is_own
@@ -117,9 +117,8 @@ class RunConfig:
         if ".py:" in self.task:  # so that the run can be resumed from any folder
             object.__setattr__(self, "task", str(Path(self.task).absolute()))
         check_workers(self.workers)
-        require(
-            0 < self.epochs <= MOST_EPOCHS, f"epochs must be above 0 and at most {MOST_EPOCHS:g}, not {self.epochs}"
-        )
+        require(0 < self.epochs < math.inf, f"epochs must be above 0 and finite, not {self.epochs}")
+        require_at_most(self.epochs, MOST_EPOCHS, "epochs")
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
         if self.batch_size is not None:
             require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
@@ -132,6 +131,8 @@ class RunConfig:
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
         require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}")
         require(self.group is None or self.group >= 1, f"group must be at least 1, not {self.group}")
+        for name in ("arguments", "steps", "group") if not self.is_loop else ():
+            require(getattr(self, name) is None, f"{name} is for a loop of your own, with `orlomo run`: leave it out")
         self._check_engine()
         if not self.is_loop:
             self.method.check_schedule(self.epochs)
@@ -148,19 +149,18 @@ class RunConfig:
         if self.clock == "real":
             most = f"{self.engine} starts a process for each worker: at most {MOST_PROCESSES:,}, not {self.workers}"
             require(self.workers <= MOST_PROCESSES, most)
-        if self.threads is not None:
-            good = 1 <= self.threads <= MOST_THREADS
-            require(good, f"threads must be at least 1 and at most {MOST_THREADS}, not {self.threads}")
+        require(self.threads is None or self.threads >= 1, f"threads must be at least 1, not {self.threads}")
+        require_at_most(self.threads or 1, MOST_THREADS, "threads")
         require(self.devices is None or len(self.devices) > 0, "devices names no device")
         if self.pace is not None:
             count = len(self.pace)
             require(count == self.workers, f"pace has {count} numbers for {self.workers} workers: one each")
-            wrong = next((pace for pace in self.pace if not 1 <= pace <= SLOWEST), None)
-            require(wrong is None, f"pace must be from 1 (as fast as it can) to {SLOWEST:g}, not {wrong}")
+            good = all(1 <= pace < math.inf for pace in self.pace)
+            require(good, f"pace must be 1 (as fast as it can) or more, not {min(self.pace):g}")
+            require_at_most(max(self.pace), SLOWEST, "pace")
         for name, amount in (self.resources or {}).items():
-            require(
-                0 <= amount <= 1e18, f"resources: {shown(name)} must be 0 or more, and at most 1e18, not {amount:g}"
-            )
+            require(0 <= amount < math.inf, f"resources: {shown(name)} must be 0 or more, not {amount:g}")
+            require_at_most(amount, 1e18, f"resources: {shown(name)}")
         if (self.resources or {}).get("GPU") and self.device == "cpu":
             object.__setattr__(self, "device", "cuda")  # a worker that reserves a GPU computes on it
 

@@ -145,6 +145,17 @@ def require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def require_at_most(value: float, most: float, what: str) -> None:
+    """Raise a `ConfigError` that says what it is of a number that is too large.
+
+    >>> require_at_most(10**9, 1_000_000, "workers")
+    Traceback (most recent call last):
+    orlomo.errors.ConfigError: workers must be at most 1,000,000, not 1000000000
+    """
+    limit = f"{most:,}" if isinstance(most, int) else f"{most:g}"
+    require(value <= most, f"{what} must be at most {limit}, not {shown(value)}")
+
+
 def require_takes(function: Callable[..., object], arguments: int, wanted: str) -> None:
     """Raise a `ConfigError` where a function cannot be called with so many arguments.
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from orlomo.clusters.laws import LONGEST_SECONDS, law, recorded
-from orlomo.errors import require, shown, unknown_name
+from orlomo.errors import require, require_at_most, shown, unknown_name
 from orlomo.methods.ledger import MOST_WORKERS
 from orlomo.methods.rates import number
 from orlomo.seeds import Rekeyed
@@ -19,8 +19,9 @@ BLOCK = 16
 
 
 def _check_range(value: float, what: str, least: float, most: float) -> None:
-    wanted = f"{least:g} or more" if value < least else f"at most {most:g}"
-    require(least <= value <= most, f"{what} must be {wanted}, not {value}")
+    wanted = "0 or more" if least == 0 else f"above 0: at least {least:g}"
+    require(value >= least, f"{what} must be {wanted}, not {value}")
+    require_at_most(value, most, what)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from orlomo.errors import ConfigError, ReportRefused, require
+from orlomo.errors import ConfigError, ReportRefused, require, require_at_most
 
 StateDict: TypeAlias = dict[str, Any]
 """What evolves, by name, as in torch. A ledger of a user's own may add anything that JSON can hold."""
@@ -26,7 +26,7 @@ MOST_WORKERS = 1_000_000
 def check_workers(workers: int) -> None:
     """Raise a `ConfigError` unless a run can have so many."""
     require(workers >= 1, f"workers must be at least 1, not {workers}")
-    require(workers <= MOST_WORKERS, f"workers must be at most {MOST_WORKERS:,}, not {workers}")
+    require_at_most(workers, MOST_WORKERS, "workers")
 
 
 class Rules(Protocol):

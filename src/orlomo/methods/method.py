@@ -17,7 +17,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor
 
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, require, require_at_most
 from orlomo.methods import rates
 from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Fold, Ledger, check_workers
 from orlomo.methods.messages import Report, WorkerState
@@ -52,11 +52,6 @@ def _checked(rule: Callable[..., object], name: str) -> Callable[..., float]:
         return cast(float, number)
 
     return call
-
-
-def _check_learning_rate(rate: float, name: str) -> None:
-    good = 0 < rate <= rates.LARGEST_LEARNING_RATE
-    require(good, f"{name} must be above 0 and at most {rates.LARGEST_LEARNING_RATE:g}, not {rate}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +125,15 @@ class Method(ABC):
     def __post_init__(self) -> None:
         self._check_class()
         settle(self)
-        _check_learning_rate(self.learning_rate, "learning_rate")
-        many = f"local_steps must be at least 1 and at most {MOST_LOCAL_STEPS:,}, not {self.local_steps}"
-        require(1 <= self.local_steps <= MOST_LOCAL_STEPS, many)
-        decay = f"weight_decay must be 0 or more, and at most {rates.LARGEST:g}, not {self.weight_decay}"
-        require(0 <= self.weight_decay <= rates.LARGEST, decay)
+        positive = math.isfinite(self.learning_rate) and self.learning_rate > 0
+        require(positive, f"learning_rate must be above 0, not {self.learning_rate}")
+        require_at_most(self.learning_rate, rates.LARGEST_LEARNING_RATE, "learning_rate")
+        require(self.local_steps >= 1, f"local_steps must be at least 1, not {self.local_steps}")
+        require_at_most(self.local_steps, MOST_LOCAL_STEPS, "local_steps")
+        require(
+            0 <= self.weight_decay < math.inf, f"weight_decay must be 0 or more, and finite, not {self.weight_decay}"
+        )
+        require_at_most(self.weight_decay, rates.LARGEST, "weight_decay")
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be above 0, not {self.clip_norm}")
         object.__setattr__(self, "schedule", rates.resolve(self.schedule))
         rates.schedule(self.schedule, self.warmup_epochs)(0.0)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
-from orlomo.errors import ConfigError, require, shown, unknown_name
+from orlomo.errors import ConfigError, require, require_at_most, shown, unknown_name
 from orlomo.loading import absolute, load_attribute
 
 GLOBAL_RATES = ("delay-adaptive", "constant")
@@ -59,9 +59,8 @@ def global_rate(spec: str) -> Callable[[int, int], float]:
         if not value:
             return lambda delay, workers: 1.0 / workers
         eta = number(value, "the constant global rate")
-        require(
-            0 < eta <= LARGEST, f"the constant global rate must be above 0 and at most {LARGEST:g}, not {shown(value)}"
-        )
+        require(eta > 0, f"the constant global rate must be above 0, not {shown(value)}")
+        require_at_most(eta, LARGEST, "the constant global rate")
         return lambda delay, workers: eta
     raise unknown_name("global rate", spec, GLOBAL_RATES)
 
@@ -178,9 +177,9 @@ def _shape(spec: str) -> Factor:
         epochs_text, _, factor_text = text.partition("@")
         factor = number(factor_text, "the drop factor") if factor_text else 0.1
         drops = [number(part, "a drop's epoch") for part in epochs_text.split(",")]
-        require(len(drops) <= MOST_DROPS, f"a schedule has at most {MOST_DROPS} drops, not {len(drops)}")
-        good = 0 < factor <= LARGEST ** (1 / len(drops))  # or the last factor would be no number at all
-        require(good, f"the drop factor must be above 0, and all drops together at most {LARGEST:g}, not {factor:g}")
+        require_at_most(len(drops), MOST_DROPS, "the number of drops in a schedule")
+        require(factor > 0, f"the drop factor must be above 0, not {shown(factor_text)}")
+        require_at_most(factor, LARGEST ** (1 / len(drops)), "the drop factor")  # or the last would be no number at all
         require(min(drops) > 0, f"a drop's epoch must be above 0, not {min(drops):g}: {shown(spec)}")
         rising = all(first < second for first, second in pairwise(drops))
         require(rising, f"the epochs of drops must rise, as in step:80,120, not {shown(spec)}")
@@ -211,7 +210,8 @@ def check_momentum(momentum: float) -> None:
 
 def check_server_rate(rate: float) -> None:
     """Raise a `ConfigError` unless this is a rate of the server."""
-    require(0 < rate <= LARGEST, f"server_rate must be above 0 and at most {LARGEST:g}, not {rate}")
+    require(0 < rate < math.inf, f"server_rate must be above 0, not {rate}")
+    require_at_most(rate, LARGEST, "server_rate")
 
 
 def number(text: str, what: str) -> float:

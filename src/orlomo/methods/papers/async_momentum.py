@@ -9,13 +9,11 @@ eta -> `server_rate`, K -> `fold.workers`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from orlomo.errors import require
 from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report

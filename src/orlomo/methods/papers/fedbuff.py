@@ -17,6 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from orlomo.errors import require, unknown_name
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
