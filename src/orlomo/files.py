@@ -104,8 +104,19 @@ def is_file(path: Path) -> bool:
 
 
 def check_file(path: Path) -> None:
-    """Raise unless `path` is a regular file: for libraries that open files by their names."""
+    """Raise unless `path` is a regular file, and no link."""
     open_to_read(path).close()
+
+
+@contextlib.contextmanager
+def name_to_read(path: Path) -> Iterator[Path]:
+    """For libraries that open files by their names: one of this file, which is a regular one.
+
+    A file's own name may be bytes that are no UTF-8, which safetensors refuses.
+    """
+    with open_to_read(path) as file:
+        opened = Path(f"/proc/self/fd/{file.fileno()}")
+        yield opened if opened.exists() else path
 
 
 def subfolder(folder: Path, name: str, make: bool = False) -> Path:
@@ -143,6 +154,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def check_target(path: Path) -> None:
+    """Refuse what the user has named for a file to be written, where it is something else: it would be replaced."""
+    if path.is_dir():
+        raise RunFolderError(f"{path} is a folder: give a file's name with --out")
+    if path.exists() and not path.is_file():
+        raise RunFolderError(f"{path} is no regular file: give a file's name with --out, or - for standard output")
 
 
 def sync_folder(folder: Path) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from orlomo.errors import RunFolderError
 from orlomo.files import (
-    check_file,
+    name_to_read,
     open_to_read,
     remove,
     subfolder,
@@ -122,8 +122,8 @@ def load(folder: Path, position: int) -> Checkpoint:
         tensors = path.with_suffix(".safetensors")
         if _sha256(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
-        check_file(tensors)
-        loaded = {name: tensor.clone() for name, tensor in load_file(tensors).items()}  # not tied to the file
+        with name_to_read(tensors) as opened:
+            loaded = {name: tensor.clone() for name, tensor in load_file(opened).items()}  # not tied to the file
         return Checkpoint(content["position"], loaded, content["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
