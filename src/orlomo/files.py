@@ -188,11 +188,15 @@ def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def temporary_files(folder: Path) -> list[Path]:
+    """What is being written in this folder, or was when its process was killed."""
+    return [path for path in folder.glob(".*.tmp") if TEMPORARY.fullmatch(path.name) and is_file(path)]
+
+
 def remove_temporary_files(folder: Path) -> None:
     """Remove what a process that was killed left half-written. Only for the process that holds the folder's lock."""
-    for path in folder.glob(".*.tmp"):
-        if TEMPORARY.fullmatch(path.name) and is_file(path):
-            remove(path)
+    for path in temporary_files(folder):
+        remove(path)
 
 
 def short(path: Path) -> str:
