@@ -26,6 +26,7 @@ from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
 from orlomo.records.changes import Change, changed, stages, write_changes
+from orlomo.records.folders import MODEL
 from orlomo.records.run import Run
 from orlomo.report.export import summary_writer, writes_in
 from orlomo.tasks.metrics import measured
@@ -74,7 +75,10 @@ def resume(
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
-    if run.finished and not _continues(run, epochs, learning_rate):
+    _ = run.resumable  # an error where the record is damaged
+    for finding in run.findings(MODEL) if run.finished else ():
+        warn(f"{run.folder}/{finding}; it is written again")
+    if run.finished and not run.findings(MODEL) and not _continues(run, epochs, learning_rate):
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):

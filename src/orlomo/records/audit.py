@@ -13,7 +13,8 @@ from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.errors import RunFolderError
 from orlomo.files import short
 from orlomo.records import checkpoint as checkpoints
-from orlomo.records.run import ROUNDS_FILE, Run
+from orlomo.records.folders import ROUNDS_FILE
+from orlomo.records.run import Run
 from orlomo.records.tables import Columns, Row, only
 
 SHOWN = 5
@@ -69,7 +70,7 @@ class Audit:
 
     `missing`: samples that no report used. In a run that is not finished they are not wrong: they are not done yet.
     `double`: samples that more than one report used. `outside`: samples that the run does not have.
-    `disagree`: rows of rounds.csv that are lost, or not of a report in events.csv.
+    `disagree`: rows of rounds.csv that are not of a report in events.csv, and files that are not what the run wrote.
     """
 
     size: int
@@ -130,7 +131,7 @@ def audit(run: Run | Path | str) -> Audit:
     >>> orlomo.audit("runs/a").text  # doctest: +SKIP
     'each of the 15,000 samples (10 epochs of 1,500) was used exactly once'
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = Run(run.folder if isinstance(run, Run) else run, warn=lambda text: None)  # all that is wrong is in the answer
     if not (run.folder / ROUNDS_FILE).exists():
         raise RunFolderError(
             f"{short(run.folder)} has no {ROUNDS_FILE}: audit is for runs of `orlomo run` and orlomo.launch with "
@@ -149,9 +150,7 @@ def audit(run: Run | Path | str) -> Audit:
     # A change after the end means that the run continues.
     finished = bool(values.get("finished")) and len(values.get("changes", ())) == len(run.changes)
     stopped = values.get("stopped") if finished else None
-    lost = []
-    if (run.folder / ROUNDS_FILE).stat().st_size < values.get("files", {}).get("rounds", 0):
-        lost.append(f"{ROUNDS_FILE} has lost lines that the newest checkpoint counts on")
+    lost = [str(finding) for finding in run.findings(ROUNDS_FILE, "events.csv")]
     rounds = run.round_columns  # read before the events, of which a run that is running has more by then
     used = only(rounds, (rounds["epoch"] >= 0) & (rounds["first"] >= 0) & (rounds["stop"] > rounds["first"]))
     order = np.argsort(used["epoch"], kind="stable")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from orlomo.errors import RunFolderError
 from orlomo.files import remove_temporary_files, write_atomically, write_text_atomically
+from orlomo.records.digests import sha256_of
 
 KEEP = 3
 """Checkpoints that are kept, the newest ones."""
@@ -51,14 +52,25 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     # looks whole.
     tensors = folder / f"{stem}.safetensors"
     write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
-    body = {"position": checkpoint.position, "tensors_sha256": _sha256(tensors), "values": checkpoint.values}
+    body = {"position": checkpoint.position, "tensors_sha256": sha256_of(tensors), "values": checkpoint.values}
     text = json.dumps({"sha256": _seal(body), **body}, indent=1)
     write_text_atomically(folder / f"{stem}.json", text)
     remove_temporary_files(folder)
     for old in positions(folder)[:-KEEP]:
-        # In the opposite order: without its JSON file a checkpoint does not exist.
-        (folder / f"{old:09d}.json").unlink(missing_ok=True)
-        (folder / f"{old:09d}.safetensors").unlink(missing_ok=True)
+        _remove(folder, old)
+
+
+def remove_after(folder: Path, position: int) -> None:
+    """Remove the checkpoints behind this position: the run continues from there, and comes to others."""
+    for other in positions(folder):
+        if other > position:
+            _remove(folder, other)
+
+
+def _remove(folder: Path, position: int) -> None:
+    # In the opposite order of `save`: without its JSON file a checkpoint does not exist.
+    (folder / f"{position:09d}.json").unlink(missing_ok=True)
+    (folder / f"{position:09d}.safetensors").unlink(missing_ok=True)
 
 
 def positions(folder: Path) -> list[int]:
@@ -71,7 +83,7 @@ def load_newest(
 ) -> Checkpoint | None:
     """The newest checkpoint that is whole and that `check` does not refuse; None if there is none.
 
-    Others are passed over with a warning.
+    `warn` is called with why others are passed over.
     """
     left = positions(folder)
     while left:
@@ -80,7 +92,7 @@ def load_newest(
             check(checkpoint)
             return checkpoint
         except RunFolderError as error:
-            warn(f"{error}; {'using the one before it' if left else 'there is none before it: beginning again'}")
+            warn(str(error))
     return None
 
 
@@ -90,7 +102,7 @@ def load(folder: Path, position: int) -> Checkpoint:
     try:
         content = _read(path)
         tensors = path.with_suffix(".safetensors")
-        if _sha256(tensors) != content["tensors_sha256"]:
+        if sha256_of(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
         loaded = {name: tensor.clone() for name, tensor in load_file(tensors).items()}  # not tied to the file
         return Checkpoint(content["position"], loaded, content["values"])
@@ -101,10 +113,21 @@ def load(folder: Path, position: int) -> Checkpoint:
 def newest_values(folder: Path) -> Values:
     """The plain values of the newest checkpoint, without looking at its tensors; none where it is damaged."""
     for position in positions(folder)[-1:]:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunFolderError):
-            values: Values = _read(folder / f"{position:09d}.json")["values"]
-            return values
+        with contextlib.suppress(RunFolderError):
+            return read_values(folder, position)
     return {}
+
+
+def read_values(folder: Path, position: int) -> Values:
+    """The plain values of a checkpoint, without looking at its tensors."""
+    path = folder / f"{position:09d}.json"
+    try:
+        values: Values = _read(path)["values"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise RunFolderError(f"checkpoint {path} is damaged: it has no values")
+    return values
 
 
 def _read(path: Path) -> Values:
@@ -118,8 +141,3 @@ def _read(path: Path) -> Values:
 def _seal(content: Values) -> str:
     # With sorted keys: the checksum must not depend on the order in which they were written.
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,8 @@ import numpy as np
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.files import write_bytes_atomically
-from orlomo.records.run import ROUNDS_FILE, Run
+from orlomo.records.folders import ROUNDS_FILE
+from orlomo.records.run import Run
 from orlomo.records.tables import METRICS, Columns, Row, read_table
 
 if TYPE_CHECKING:
