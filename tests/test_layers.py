@@ -37,7 +37,10 @@ LAYERS = (
     "flat",
     "seeds",
     "loading",
+    "reading",
     "values",
+    "temporary",
+    "locks",
     "files",
     "errors",
 )
@@ -53,7 +56,7 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "values", "engines.registry"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "reading", "values", "engines.registry"),
     *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""

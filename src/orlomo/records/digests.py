@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from orlomo.errors import RunFolderError
+from orlomo.files import is_file, open_to_read
 
 MARKS = 16
 """Beginnings of a table that are sealed, at most."""
@@ -18,13 +19,13 @@ CHUNK = 1 << 20
 
 def sha256_of(path: Path) -> str:
     """Of a whole file."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """The sha256 of those of these files that are there."""
-    return {name: sha256_of(folder / name) for name in names if (folder / name).is_file()}
+    return {name: sha256_of(folder / name) for name in names if is_file(folder / name)}
 
 
 class Mark(NamedTuple):
@@ -90,7 +91,7 @@ class Seal:
 def first_difference(path: Path, marks: Iterable[Mark]) -> str | None:
     """The first lines of a table that are not those of its marks, in words; None where all that are there are."""
     seal, begin = Seal(), 0
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         for mark in marks:
             left = mark.bytes - seal.bytes
             while left and (piece := file.read(min(left, CHUNK))):
@@ -108,7 +109,7 @@ def first_difference(path: Path, marks: Iterable[Mark]) -> str | None:
 def lines_in(path: Path, begin: int = 0) -> int:
     """Whole lines of a file from this byte on."""
     lines = 0
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         file.seek(begin)
         while piece := file.read(CHUNK):
             lines += piece.count(b"\n")

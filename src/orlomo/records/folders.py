@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from orlomo.errors import RunFolderError
-from orlomo.files import short
+from orlomo.files import is_there, short
+from orlomo.reading import read_json
 from orlomo.records.tables import MetricColumn
 
 CONFIG = "config.toml"
@@ -50,20 +50,17 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
     """The metrics.json of a run."""
     path = folder / MEASURED
     try:
-        return tuple(MetricColumn(**one) for one in json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError):
+        return tuple(MetricColumn(**one) for one in read_json(path))
+    except TypeError:
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
 def read_worker_data(folder: Path) -> list[dict[str, Any]]:
     """The data.json of a run: what each worker trains on; empty where there is none."""
     path = folder / WORKER_DATA
-    try:
-        rows = json.loads(path.read_text("utf-8"))
-        return [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in rows]
-    except FileNotFoundError:
+    if not is_there(path):
         return []
-    except (OSError, ValueError, TypeError, KeyError):
+    try:
+        return [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in read_json(path)]
+    except (TypeError, KeyError):
         raise RunFolderError(f"{path} is damaged: it does not say who trains on what") from None

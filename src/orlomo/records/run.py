@@ -26,7 +26,8 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
 from orlomo.errors import warn as warn_in_python
-from orlomo.files import is_being_written
+from orlomo.files import check_file, is_file, is_there
+from orlomo.locks import is_being_written
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
 from orlomo.records import best as best_model
@@ -67,9 +68,9 @@ class Run:
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = warn_in_python):
         """`warn`: called with what is wrong in the folder, when it matters; else it is an `OrlomoWarning`."""
         self.folder = path_of(folder, "the run's folder").absolute()  # the process may change its directory
-        if not (self.folder / "config.toml").is_file():
+        if not is_there(self.folder / "config.toml"):
             raise folders.no_run(self.folder)
-        table = configuration.read(self.folder / "config.toml")
+        table = configuration.read(self.folder / "config.toml", follow=False)
         if missing := {"task", "method"} - set(table):
             raise RunFolderError(
                 f"{self.folder}/config.toml is not whole: it has no {' and no '.join(sorted(missing))}"
@@ -138,7 +139,7 @@ class Run:
             self._say_once(f"{text}; {'using the one before it' if self._fits else 'none of its checkpoints fits'}")
         if found is not None and found.values["config_sha256"] != sha256_of(self.folder / folders.CONFIG):
             raise RunFolderError(f"{self.folder}/config.toml was changed after the run began: restore it")
-        if found is not None and (known := _changes_in(found.values)) != to_json(self.changes)[: len(known)]:
+        if found is not None and (known := found.values.get("changes", [])) != to_json(self.changes)[: len(known)]:
             raise RunFolderError(f"{self.folder}/changes.json was changed by hand: restore it")
         return found
 
@@ -167,7 +168,7 @@ class Run:
     @property
     def _new_changes(self) -> tuple[Change, ...]:
         """Those made since the newest checkpoint."""
-        return () if self.checkpoint is None else self.changes[len(_changes_in(self.checkpoint.values)) :]
+        return () if self.checkpoint is None else self.changes[len(self.checkpoint.values.get("changes", [])) :]
 
     @property
     def finished(self) -> bool:
@@ -177,8 +178,8 @@ class Run:
 
     def _is_done(self, values: Values) -> bool:
         # A change after the end means that the run continues.
-        at_end = values.get("finished") and len(_changes_in(values)) == len(self.changes)
-        return bool(at_end) and (self.folder / folders.MODEL).is_file()
+        at_end = values.get("finished") and len(values.get("changes", [])) == len(self.changes)
+        return bool(at_end) and is_file(self.folder / folders.MODEL)
 
     @property
     def stopped(self) -> str | None:
@@ -231,10 +232,10 @@ class Run:
     @property
     def _model_path(self) -> Path:
         path = self.folder / folders.MODEL
-        if not path.is_file():
-            raise RunFolderError(
-                f"{self.folder} is not finished and has no model yet: `{folders.resume_command(self.folder)}`"
-            )
+        if not is_there(path):
+            command = folders.resume_command(self.folder)
+            raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{command}`")
+        check_file(path)
         return path
 
     @property
@@ -313,7 +314,7 @@ class Run:
         """The rounds of a user's own loop, numpy arrays by name; without a row where the run is of a Task."""
         self._say(folders.ROUNDS_FILE)
         path = self.folder / folders.ROUNDS_FILE
-        return read_table(path, LOOP_ROUNDS) if path.exists() else empty(LOOP_ROUNDS)
+        return read_table(path, LOOP_ROUNDS) if is_there(path) else empty(LOOP_ROUNDS)
 
     @property
     def metric_rows(self) -> list[Row]:
@@ -345,9 +346,3 @@ class Run:
         from orlomo.report.page import html_of  # it reads runs itself
 
         return html_of(self)
-
-
-def _changes_in(values: Values) -> list[object]:
-    """The changes that were in effect at a checkpoint."""
-    found: list[object] = values.get("changes", [])  # older runs have none
-    return found

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from orlomo.errors import RunFolderError
+from orlomo.files import is_file, is_there, read_bytes
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.best import BEST, NEXT, READABLE
@@ -125,7 +126,7 @@ class Seals:
         names = list(names)
         for name in names:
             if name not in self._known:
-                self._known[name] = list(self._of(name)) if self.base is not None else []
+                self._known[name] = self._found(name)
         return [*self.damaged, *(finding for name in names for finding in self._known[name])]
 
     def choose(self) -> tuple[Checkpoint | None, list[str], bool]:
@@ -153,6 +154,14 @@ class Seals:
         """What does not fit in any file."""
         return self.find((CONFIG, CHANGES, MEASURED, WORKER_DATA, *TABLES, MODEL, BEST))
 
+    def _found(self, name: str) -> list[Finding]:
+        try:
+            return list(self._of(name)) if self.base is not None else []
+        except RunFolderError as error:  # a link, or no regular file
+            return [Finding(name, reason(error).removeprefix(f"{self.folder / name} "))]
+        except OSError as error:
+            return [Finding(name, f"cannot be read: {error.strerror}")]
+
     def _of(self, name: str) -> Iterable[Finding]:
         assert self.base is not None
         if name.endswith(".csv"):
@@ -169,7 +178,7 @@ class Seals:
         marks = base.sealed.table(name.removesuffix(".csv"))
         if size is None and not marks:
             return
-        if not path.is_file():
+        if not is_there(path):
             yield Finding(name, f"is missing {base.by}")
             return
         wrong = first_difference(path, marks)
@@ -192,12 +201,12 @@ class Seals:
         if name == CONFIG:
             sealed = base.values.get("config_sha256")
         if sealed is None:
-            if base.sealed.there and path.is_file():
+            if base.sealed.there and is_there(path):
                 if name == MODEL and not self.done:
                     self.notes.append(f"{name}: not sealed yet")
                 else:
                     yield Finding(name, f"is not one that the run wrote: checkpoint {base.position} does not know it")
-        elif not path.is_file():
+        elif not is_there(path):
             if name != MODEL or base.values.get("finished"):
                 yield Finding(name, f"is missing {base.by}")
         elif sha256_of(path) != sealed:
@@ -207,23 +216,23 @@ class Seals:
         """The best model; killed after a checkpoint, a run may have left the new one beside the old."""
         sealed = base.sealed.files.get(BEST)
         waiting = self.folder / NEXT
-        if sealed is not None and waiting.is_file() and sha256_of(waiting) == sealed:
+        if sealed is not None and is_file(waiting) and sha256_of(waiting) == sealed:
             self.notes.append(f"{BEST}: a newer one is put in its place by a resume")
         elif self.damaged:
             self.notes.append(f"{BEST}: not verified, since the newest checkpoint is damaged")
         else:
             found = list(self._file(base, BEST))
             yield from found
-            if not found and (self.folder / BEST).is_file() and base.sealed.there:
+            if not found and is_there(self.folder / BEST) and base.sealed.there:
                 yield from self._readable()
 
     def _readable(self) -> Iterable[Finding]:
         path = self.folder / READABLE
-        if not path.is_file():
+        if not is_there(path):
             yield Finding(READABLE, f"is missing beside {BEST}")
             return
         with contextlib.suppress(RunFolderError):
-            if path.read_bytes() != best_model.readable_of(self.folder).encode():
+            if read_bytes(path) != best_model.readable_of(self.folder).encode():
                 yield Finding(READABLE, f"is not what the run wrote: {BEST} has another row")
 
     def _changes(self, base: Base) -> Iterable[Finding]:
