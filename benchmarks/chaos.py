@@ -33,6 +33,7 @@ class Part(NamedTuple):
 
 
 PARTS = [
+    Part("histories", "tests/histories.py", "10,000 generated histories of a run's workers", 8),
     Part("processes", "benchmarks/faults.py processes", "200 real faults, processes", 5),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""
@@ -59,7 +60,12 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
     )
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, *words],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             ended = _wait(process, begin, begin + limit)

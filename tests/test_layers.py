@@ -43,6 +43,7 @@ LAYERS = (
     "locks",
     "files",
     "errors",
+    "printing",
 )
 """From top to bottom: a module imports from its own entry and from those below. The longest name that fits counts."""
 
@@ -56,8 +57,8 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "locks", "reading", "values", "engines.registry"),
-    *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "values"),
+    *("engines.registry", "methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""
 

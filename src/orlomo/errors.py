@@ -1,6 +1,7 @@
 """Exceptions that say what went wrong and what to do about it.
 
-Every error a user can cause is an `OrlomoError`; its text is one line, which the command line prints as it is.
+Every error a user can cause is an `OrlomoError`; its text is one line without control characters, whatever names are
+in it, which the command line prints as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+
+from orlomo.printing import printable
 
 
 class OrlomoError(Exception):
@@ -23,6 +26,9 @@ class OrlomoError(Exception):
     unknown method 'orlmo': did you mean 'orlomo'?
     """
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class ConfigError(OrlomoError):
     """A name, number or file given by the user is wrong."""
@@ -31,7 +37,7 @@ class ConfigError(OrlomoError):
 class ReportRefused(OrlomoError):
     """The server will not fold this report; its state is as it was before.
 
-    `reason` is one of `unknown`, `folded`, `length`, `finite`, `samples`.
+    `reason` is one of `unknown`, `folded`, `over`, `length`, `finite`, `samples`.
 
     >>> import orlomo, torch
     >>> server = orlomo.ALSGD().server(torch.zeros(2), workers=1)
@@ -90,7 +96,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while (above := frame.f_back) is not None and frame.f_globals.get("__name__", "").startswith(("orlomo.", "torch.")):
         frame, level = above, level + 1
-    warnings.warn(message, OrlomoWarning, stacklevel=level)
+    warnings.warn(printable(message), OrlomoWarning, stacklevel=level)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -26,6 +26,7 @@ from orlomo.locks import lock
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
+from orlomo.printing import say
 from orlomo.records.changes import Change, changed, stages, write_changes
 from orlomo.records.folders import MODEL
 from orlomo.records.run import Run
@@ -50,7 +51,7 @@ def resume(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
@@ -124,7 +125,7 @@ def replay(
     method: Method | None = None,
     jobs: int | None = None,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 

@@ -25,6 +25,7 @@ from orlomo.commands.flags import (
 from orlomo.commands.output import print_json
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require
+from orlomo.printing import say
 from orlomo.values import Table, from_text, helps, hints_of, path_of
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
         # Not an error: one command line serves methods with different hyperparameters.
         left_out = sorted((method.keys() | texts.keys()) - settings.keys())
         if left_out:
-            print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
+            say(f"orlomo: note: {name} has no {', '.join(left_out)}", sys.stderr)
         # msgd runs on one worker beside methods that run on sixteen.
         limit = method_class(name).max_workers
         if limit is not None:
@@ -195,7 +196,7 @@ def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     title += f", {seeds} seed{'s' * (seeds > 1)}"
     console.print(terminal_table(result.rows, title, first.clock))
     for path in result.files:
-        print(path)
+        say(path)
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -208,7 +209,7 @@ def _resume(options: argparse.Namespace) -> int:
     found = Run(options.folder, lambda text: None)
     changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}
     if found.finished and found.stopped is None and not any(changes.values()):
-        print(f"{short(found.folder)} is finished already", file=sys.stderr)
+        say(f"{short(found.folder)} is finished already", sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": ray_options(options)}
         more["tensorboard"] = options.tensorboard
@@ -231,7 +232,7 @@ def _replay(options: argparse.Namespace) -> int:
     if options.json:
         print_json(dataclasses.asdict(result))
     else:
-        print(result)
+        say(result)
     # 1 and not 2: the command worked, and the answer is no.
     return 0 if result.agrees else 1
 
@@ -245,10 +246,10 @@ def print_run(run: Run, as_json: bool) -> int:
         changes = [dataclasses.asdict(change) for change in run.changes]
         print_json({**summary.to_json(), "stopped": run.stopped, "changes": changes})
         return 0
-    print(summary.line())
+    say(summary.line())
     for change in run.changes:
-        print(f"changed {change}")
+        say(f"changed {change}")
     if run.stopped is not None:
-        print(f"stopped: {run.stopped}")
-    print(short(run.folder))
+        say(f"stopped: {run.stopped}")
+    say(short(run.folder))
     return 0

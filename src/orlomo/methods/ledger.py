@@ -151,6 +151,9 @@ class Ledger(ABC):
         # A report that was sent twice: after a lost answer a worker cannot know whether the first one arrived.
         if index <= self.folded.get(worker, -1):
             raise ReportRefused("folded", f"the report of worker {worker} with index {index} is already folded in")
+        begun = self.earlier.get(worker, (0, 0))[0] if held is None else held.round
+        if round is not None and round < begun:  # late: the worker was given up meanwhile, and has joined again
+            raise ReportRefused("over", f"round {round} of worker {worker} is over: its report is not waited for")
         owed = "holds no parameters" if held is None else f"holds index {held.index}, round {held.round}"
         raise ReportRefused("unknown", f"unknown report (worker {worker}, index {index}): worker {worker} {owed}")
 
