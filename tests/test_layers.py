@@ -28,6 +28,7 @@ LAYERS = (
     "engines",
     "loop",
     "tasks",
+    "verifying",
     "records",
     "data",
     "config",

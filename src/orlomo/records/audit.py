@@ -131,12 +131,13 @@ def audit(run: Run | Path | str) -> Audit:
     >>> orlomo.audit("runs/a").text  # doctest: +SKIP
     'each of the 15,000 samples (10 epochs of 1,500) was used exactly once'
     """
-    run = Run(run.folder if isinstance(run, Run) else run, warn=lambda text: None)  # all that is wrong is in the answer
+    run = run if isinstance(run, Run) else Run(run)
     if not (run.folder / ROUNDS_FILE).exists():
         raise RunFolderError(
             f"{short(run.folder)} has no {ROUNDS_FILE}: audit is for runs of `orlomo run` and orlomo.launch with "
             "shared sampling"
         )
+    lost = [str(finding) for finding in run.findings(ROUNDS_FILE, "events.csv")]
     # Without the tensors, which may be large.
     newest = checkpoints.newest_values(run.folder / "checkpoints")
     values = newest or (run.checkpoint.values if run.checkpoint else {})
@@ -150,7 +151,6 @@ def audit(run: Run | Path | str) -> Audit:
     # A change after the end means that the run continues.
     finished = bool(values.get("finished")) and len(values.get("changes", ())) == len(run.changes)
     stopped = values.get("stopped") if finished else None
-    lost = [str(finding) for finding in run.findings(ROUNDS_FILE, "events.csv")]
     rounds = run.round_columns  # read before the events, of which a run that is running has more by then
     used = only(rounds, (rounds["epoch"] >= 0) & (rounds["first"] >= 0) & (rounds["stop"] > rounds["first"]))
     order = np.argsort(used["epoch"], kind="stable")
@@ -179,7 +179,7 @@ def audit(run: Run | Path | str) -> Audit:
         missing=tuple(missing),
         double=tuple(double),
         outside=tuple(outside),
-        disagree=(*lost, *_disagreements(rounds, run.event_columns)),
+        disagree=(*lost, *disagreements(rounds, run.event_columns)),
     )
 
 
@@ -218,7 +218,7 @@ def _sum(ranges: Iterable[Range]) -> int:
     return sum(one.samples for one in ranges)
 
 
-def _disagreements(rounds: Columns, events: Columns) -> Iterator[str]:
+def disagreements(rounds: Columns, events: Columns) -> Iterator[str]:
     """Rows that are damaged, or not each of another report of that worker in events.csv."""
     damaged = (rounds["epoch"] >= 0) & ((rounds["first"] < 0) | (rounds["stop"] < rounds["first"]))
     for row in np.flatnonzero(damaged).tolist():

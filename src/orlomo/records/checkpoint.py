@@ -22,13 +22,14 @@ from torch import Tensor
 from orlomo.errors import RunFolderError
 from orlomo.files import (
     check_file,
+    read_text,
     remove,
     remove_temporary_files,
     subfolder,
     write_atomically,
     write_text_atomically,
 )
-from orlomo.reading import read_json
+from orlomo.reading import parse_json, read_json
 from orlomo.records.digests import sha256_of
 
 KEEP = 3
@@ -68,8 +69,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     tensors = folder / f"{stem}.safetensors"
     write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
     body = {"position": checkpoint.position, "tensors_sha256": sha256_of(tensors), "values": checkpoint.values}
-    text = json.dumps({"sha256": _seal(body), **body}, indent=1)
-    write_text_atomically(folder / f"{stem}.json", text)
+    write_text_atomically(folder / f"{stem}.json", _text({"sha256": _seal(body), **body}))
     remove_temporary_files(folder)
     for old in positions(folder)[:-KEEP]:
         _remove(folder, old)
@@ -110,6 +110,24 @@ def load_newest(
         except RunFolderError as error:
             warn(str(error))
     return None
+
+
+def check(folder: Path, position: int) -> None:
+    """An error unless every byte of a checkpoint is as it was written; its tensors are not loaded."""
+    path = folder / f"{position:09d}.json"
+    try:
+        text = read_text(path, JSON_BYTES)
+        content = parse_json(text, str(path), finite=False)
+        if text != _text(content):
+            raise RunFolderError(f"checkpoint {path} is damaged: it is not as it was written")
+        content = _read(path)
+        if content["position"] != position:
+            raise RunFolderError(f"checkpoint {path} is damaged: it is that of position {content['position']}")
+        tensors = path.with_suffix(".safetensors")
+        if sha256_of(tensors) != content["tensors_sha256"]:
+            raise RunFolderError(f"checkpoint {tensors} is damaged: the checksum of its tensors does not match")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
 
 
 def load(folder: Path, position: int) -> Checkpoint:
@@ -153,6 +171,10 @@ def _read(path: Path) -> Values:
     if content.pop("sha256") != _seal(content):
         raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
     return content
+
+
+def _text(content: Values) -> str:
+    return json.dumps(content, indent=1)
 
 
 def _seal(content: Values) -> str:

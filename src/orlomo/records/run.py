@@ -85,8 +85,7 @@ class Run:
         # Without the method's code: a run can be read, and shown, where its file is missing.
         now = changed_table(table, self.changes)
         self.config: RunConfig = configuration.from_table(now, str(self.folder / "config.toml"), code=False)
-        self._warn = warn
-        self._said: dict[str, None] = {}
+        self._warn, self._said = warn, dict[str, None]()
         self._fits = True  # what else is in the folder fits the checkpoint
 
     def __reduce__(self) -> tuple[type[Run], tuple[Path]]:
@@ -111,19 +110,22 @@ class Run:
         return [what for what, digest in recorded.items() if now.get(what, digest) != digest]
 
     @cached_property
-    def _seals(self) -> Seals:
+    def seals(self) -> Seals:
+        """What the newest checkpoint says of the other files."""
         return Seals(self.folder, len(self.changes), is_being_written(self.folder))
 
     def findings(self, *names: str) -> list[Finding]:
-        """What the seals in the newest checkpoint say of these files and of how the run was configured.
+        """What is wrong with these files, and with how the run was configured, by the seals in its newest checkpoint.
 
-        Each file is read when it is first asked for, and once.
+        Each file is read when it is first asked for, and once. What this returns is not warned of again.
         """
-        return self._seals.find((folders.CONFIG, CHANGES, *names))
+        found = self.seals.find((folders.CONFIG, CHANGES, *names))
+        self._said |= {f"{self.folder}/{finding}": None for finding in found}
+        return found
 
     def _say(self, *names: str) -> None:
         """Warn of what is wrong with these files, once."""
-        for finding in self.findings(*names):
+        for finding in self.seals.find((folders.CONFIG, CHANGES, *names)):
             self._say_once(f"{self.folder}/{finding}")
 
     def _say_once(self, text: str) -> None:
@@ -134,7 +136,7 @@ class Run:
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that is whole and that the other files fit; if they fit none, the newest whole one."""
-        found, passed, self._fits = self._seals.choose()
+        found, passed, self._fits = self.seals.choose()
         for text in passed if self._fits else passed[:1]:
             self._say_once(f"{text}; {'using the one before it' if self._fits else 'none of its checkpoints fits'}")
         if found is not None and found.values["config_sha256"] != sha256_of(self.folder / folders.CONFIG):

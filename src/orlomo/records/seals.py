@@ -182,13 +182,13 @@ class Seals:
             yield Finding(name, f"is missing {base.by}")
             return
         wrong = first_difference(path, marks)
+        now, due = path.stat().st_size, marks[-1].bytes if marks else size
         if wrong is not None:
             yield Finding(name, f"is not what the run wrote, first in {wrong} {base.by}")
-        now, due = path.stat().st_size, marks[-1].bytes if marks else size
-        if now < due:
+        elif now < due:
             there = f": {lines_in(path):,} of {marks[-1].rows + 1:,} are whole" if marks else ""
             yield Finding(name, f"has lost lines that checkpoint {base.position} counts on{there}")
-        elif now > due and not self.running and wrong is None:
+        elif now > due and not self.running:
             more = lines_in(path, due)
             lines = f"{more:,} line{'s' * (more != 1)}" if more else "a part of a line"
             if self.done:

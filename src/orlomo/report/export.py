@@ -14,7 +14,7 @@ from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.files import write_bytes_atomically
 from orlomo.printing import say
-from orlomo.records.folders import ROUNDS_FILE
+from orlomo.records.folders import MEASURED, ROUNDS_FILE
 from orlomo.records.run import Run
 from orlomo.records.tables import METRICS, Columns, Row, read_table
 
@@ -36,6 +36,8 @@ def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = say)
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Columns] = {}
     rounds = ("rounds",) * (run.folder / ROUNDS_FILE).exists()  # only runs of users' loops have them
+    for finding in run.findings(MEASURED, *(f"{name}.csv" for name in ("events", "metrics", *rounds))):
+        warn(f"{run.folder}/{finding}")
     for name in ("events", "metrics", *rounds):
         try:
             tables[name] = read_table(run.folder / f"{name}.csv", run.schema(name))

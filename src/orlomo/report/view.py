@@ -17,6 +17,7 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
+from orlomo.records.folders import MEASURED, WORKER_DATA
 from orlomo.records.run import Run
 from orlomo.records.tables import ROUNDS, Columns, MetricColumn, empty, metrics_schema, only, usable
 from orlomo.report.summary import without_nan
@@ -113,7 +114,8 @@ class View:
 
 
 def view_of(run: Run, name: str, notes: list[str]) -> View:
-    """The view of a run; what cannot be shown is added to the notes, under this name."""
+    """The view of a run; what cannot be shown, or is not what the run wrote, is added to the notes, under this name."""
+    notes += [f"{name}: {finding}." for finding in run.findings("events.csv", "metrics.csv", MEASURED, WORKER_DATA)]
     try:
         measured = run.measured
     except RunFolderError as error:
