@@ -21,11 +21,11 @@ from torch import Tensor
 
 from orlomo.errors import RunFolderError
 from orlomo.files import (
-    check_file,
+    name_to_read,
     read_text,
     remove,
-    remove_temporary_files,
     subfolder,
+    temporary_files,
     write_atomically,
     write_text_atomically,
 )
@@ -70,22 +70,32 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
     body = {"position": checkpoint.position, "tensors_sha256": sha256_of(tensors), "values": checkpoint.values}
     write_text_atomically(folder / f"{stem}.json", _text({"sha256": _seal(body), **body}))
-    remove_temporary_files(folder)
-    for old in positions(folder)[:-KEEP]:
-        _remove(folder, old)
+    remove_dispensable(folder)
 
 
 def remove_after(folder: Path, position: int) -> None:
     """Remove the checkpoints behind this position: the run continues from there, and comes to others."""
     for other in positions(folder):
-        if other > position:
-            _remove(folder, other)
+        if other > position:  # in the opposite order of `save`: without its JSON file a checkpoint does not exist
+            remove(folder / f"{other:09d}.json")
+            remove(folder / f"{other:09d}.safetensors")
 
 
-def _remove(folder: Path, position: int) -> None:
-    # In the opposite order of `save`: without its JSON file a checkpoint does not exist.
-    remove(folder / f"{position:09d}.json")
-    remove(folder / f"{position:09d}.safetensors")
+def dispensable(folder: Path) -> list[Path]:
+    """What is not needed any more: the files of old checkpoints, and what killed processes left half done."""
+    kept = {f"{position:09d}" for position in positions(folder)[-KEEP:]}
+    found = [
+        path for path in folder.glob("*") if STEM.fullmatch(path.stem) and path.suffix in (".json", ".safetensors")
+    ]
+    # In the opposite order of writing: without its JSON file a checkpoint does not exist.
+    old = sorted((path for path in found if path.stem not in kept), key=lambda path: (path.stem, path.suffix))
+    return [*temporary_files(folder), *old]
+
+
+def remove_dispensable(folder: Path) -> None:
+    """Remove what is not needed any more. Only for the process that holds the run's lock."""
+    for path in dispensable(folder):
+        remove(path)
 
 
 def positions(folder: Path) -> list[int]:
@@ -138,8 +148,8 @@ def load(folder: Path, position: int) -> Checkpoint:
         tensors = path.with_suffix(".safetensors")
         if sha256_of(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
-        check_file(tensors)
-        loaded = {name: tensor.clone() for name, tensor in load_file(tensors).items()}  # not tied to the file
+        with name_to_read(tensors) as opened:
+            loaded = {name: tensor.clone() for name, tensor in load_file(opened).items()}  # not tied to the file
         return Checkpoint(content["position"], loaded, content["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
