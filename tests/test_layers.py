@@ -30,6 +30,7 @@ LAYERS = (
     "tasks",
     "records",
     "data",
+    "trust",
     "config",
     "engines.registry",
     "clusters",
@@ -53,7 +54,7 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "values", "engines.registry"),
+    *("__init__", "config", "errors", "files", "loading", "trust", "values", "engines.registry"),
     *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""
@@ -64,6 +65,7 @@ LONGER: dict[str, str] = {}
 
 MOST_MODULES = 10
 LARGER: dict[str, str] = {
+    "commands": "one file per group of commands, and what they share",
     ".": "the calls that users make, and what everything needs",
     "engines": "what all engines share",
     "engines/loops": "what all engines share of a user's loop, and what each has of its own",

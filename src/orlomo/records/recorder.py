@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from orlomo import config as configuration
+from orlomo import trust
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
@@ -137,7 +138,11 @@ class RunRecorder:
 
 
 def create_folder(
-    folder: Path, config: RunConfig, measured: Iterable[MetricColumn], data: list[dict[str, object]] | None = None
+    folder: Path,
+    config: RunConfig,
+    measured: Iterable[MetricColumn],
+    data: list[dict[str, object]] | None = None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Make a new run folder for a run that measures these; one that holds a run already is an error.
 
@@ -156,6 +161,8 @@ def create_folder(
         write_text_atomically(folder / MEASURED, description + "\n")
         if data:
             write_text_atomically(folder / WORKER_DATA, json.dumps(data, indent=1) + "\n")
+        if (unsigned := trust.sign(folder, text, configuration.to_table(config))) is not None:
+            warn(unsigned)
         write_text_atomically(folder / "config.toml", text)  # last: with it the folder is a run
 
 
@@ -164,7 +171,7 @@ def _is_empty(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     found = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    if not found or not {*found} <= {MEASURED, WORKER_DATA}:
+    if not found or not {*found} <= {MEASURED, WORKER_DATA, trust.SIGNATURE}:
         return not found
     with contextlib.suppress(RunFolderError):  # some other program's file of this name
         return bool(read_measured(folder))

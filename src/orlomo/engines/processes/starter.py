@@ -103,7 +103,8 @@ class Starter:
             self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker", *preload])
             from multiprocessing.forkserver import ensure_running  # not on every system
 
-            with _signals_blocked():
+            # Else it would take modules from the working directory first, which may be a run folder.
+            with _environment("PYTHONSAFEPATH", "1"), _signals_blocked():
                 ensure_running()
 
     def start(
@@ -115,7 +116,9 @@ class Starter:
         An error before `target` takes over is sent through the pipe as `Failed`.
         """
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs), daemon=daemon)
+        process = self._context.Process(
+            target=_run, args=(_Pickled((target, arguments)), "PYTHONSAFEPATH" in os.environ, theirs), daemon=daemon
+        )
         # The parent must close its copy of the child's end, or the pipe would never report that the child is gone.
         try:
             with _without_main():
@@ -154,7 +157,7 @@ def receive(pipe: Connection, kind: type[T]) -> T:
     return message
 
 
-def _run(pickled: _Pickled, pipe: Connection) -> None:
+def _run(pickled: _Pickled, safe_path: bool, pipe: Connection) -> None:
     """The main function of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -162,6 +165,8 @@ def _run(pickled: _Pickled, pipe: Connection) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     keep_freed_memory()
+    if not safe_path:
+        os.environ.pop("PYTHONSAFEPATH", None)  # it was for the process from which this one was forked
     try:
         target, arguments = pickled.load()
     except Exception as error:
