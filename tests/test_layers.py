@@ -38,7 +38,10 @@ LAYERS = (
     "flat",
     "seeds",
     "loading",
+    "reading",
     "values",
+    "temporary",
+    "locks",
     "files",
     "errors",
 )
@@ -54,7 +57,7 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "trust", "values", "engines.registry"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "reading", "trust", "values", "engines.registry"),
     *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""

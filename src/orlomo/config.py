@@ -16,6 +16,7 @@ from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
+from orlomo.reading import read_toml
 from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle
 
 if TYPE_CHECKING:
@@ -245,14 +246,12 @@ def same_run(stored: RunConfig, wanted: RunConfig) -> bool:
     return to_table(stored) == to_table(wanted)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The table in a TOML file; relative paths in it are taken from the file's own folder."""
-    try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not a whole TOML file: {error}") from None
+def read(path: Path, follow: bool = True) -> dict[str, Any]:
+    """The table in a TOML file; relative paths in it are taken from the file's own folder.
+
+    `follow`: also through a link, for a file that the user has named.
+    """
+    table = read_toml(path, follow, ConfigError)
     if isinstance(task := table.get("task"), str) and ".py:" in task:
         table["task"] = str(path.parent.absolute() / task)
     if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):

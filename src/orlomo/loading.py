@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import stat
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
+from orlomo.files import read_bytes
 
 MOST_SOURCE = 2**26
 """The largest file, in bytes, that is taken for code."""
@@ -48,11 +48,8 @@ def source_digest(import_path: str) -> str:
 def source_of(path: Path) -> bytes | None:
     """The content of a file of code; None where it cannot be read, is no file, or is too large for code."""
     try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # a FIFO must not block
-            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            content = file.read(MOST_SOURCE + 1) if is_file else b""
-        return content if is_file and len(content) <= MOST_SOURCE else None
-    except (OSError, ValueError):
+        return read_bytes(path, MOST_SOURCE, follow=True)
+    except (OSError, ValueError, RunFolderError):
         return None
 
 

@@ -20,9 +20,10 @@ from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.surroundings import only_run
 from orlomo.engines.work import planned_samples
 from orlomo.errors import ConfigError, require
-from orlomo.files import lock, short, writing_to
+from orlomo.files import short, writing_to
 from orlomo.launching import replay_loop, resume_loop
 from orlomo.loading import hold_no_code
+from orlomo.locks import lock
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method

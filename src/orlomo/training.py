@@ -24,6 +24,7 @@ from orlomo.engines.trial.step import try_task
 from orlomo.engines.trial.surroundings import check_surroundings, jobs_for, only_run
 from orlomo.engines.work import TaskWork, Work, planned_reports
 from orlomo.errors import Interrupted, RunFolderError, require
+from orlomo.files import remove, subfolder
 from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
@@ -201,7 +202,7 @@ def run_engine(
             saved = run.checkpoint = None
             del setup
             if tensorboard:
-                callbacks.add(_tensorboard(run.folder / "tensorboard", callbacks.warning))
+                callbacks.add(_tensorboard(subfolder(run.folder, "tensorboard"), callbacks.warning))
             count, total = workers or config.workers, engine.session.total
             # After the engine is made: it may refuse the checkpoint, and then no callback has been started.
             callbacks.started(RunHandle(run.folder, config, count, total, run.measured, kept, callbacks))
@@ -227,7 +228,7 @@ def run_engine(
 def _tensorboard(folder: Path, warn: Warn) -> TensorBoardWriter:
     """TensorBoard's files of this run; those of a run that is continued are written again."""
     for path in writes_in(folder):
-        path.unlink()
+        remove(path)
     return TensorBoardWriter(folder, warn)
 
 

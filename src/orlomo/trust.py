@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orlomo.errors import ConfigError, OrlomoError
-from orlomo.files import short, write_text_atomically
+from orlomo.files import read_bytes, short, write_text_atomically
 from orlomo.loading import absolute, is_import_path, source_of, source_path
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
@@ -154,11 +154,6 @@ def refused(code: Sequence[Code], where: Path, way_out: str) -> ConfigError:
     """The error that says what would be run, and what to do."""
     named = ", ".join(map(str, code))
     return ConfigError(f"{short(where)} would run code that you have not agreed to: {named}; read it, then {way_out}")
-
-
-def read_bytes(path: Path, limit: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(limit)
 
 
 def _is_remembered(code: Code) -> bool:

@@ -87,7 +87,7 @@ def test_it_writes_nothing_and_follows(watch: Watch, run: orlomo.Run) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from orlomo.files import lock
+from orlomo.locks import lock
 held = lock(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)

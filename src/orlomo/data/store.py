@@ -13,7 +13,8 @@ from pathlib import Path
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import SPLITS, Bundle, DataSet, Form, wrong_checksum
 from orlomo.errors import ConfigError, require
-from orlomo.files import lock, remove_temporary_files, write_atomically, write_text_atomically
+from orlomo.files import remove_temporary_files, write_atomically, write_text_atomically
+from orlomo.locks import lock
 
 MANIFEST = "stored.json"
 HASH_BYTES = 2**22

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from orlomo import trust
 from orlomo.errors import ConfigError, RunFolderError, require
-from orlomo.files import write_atomically, write_text_atomically
+from orlomo.files import check_file, is_there, write_atomically, write_text_atomically
+from orlomo.reading import parse_json
 from orlomo.records.tables import Row
 from orlomo.seeds import derive, isolated, seed_global
 
@@ -70,6 +71,7 @@ def load_state(path: Path, module: nn.Module | Sequence[nn.Module], partial: boo
         f"give a torch.nn.Module, or a list of them, not {module!r}",
     )
     try:
+        check_file(path)
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot read {path}: {error}") from None
@@ -165,10 +167,14 @@ def settle(folder: Path, kept: Iterable[Row]) -> None:
 
 
 def _read(path: Path) -> Best | None:
-    if not path.is_file():
+    if not is_there(path):
         return None
     try:
+        check_file(path)
         with safe_open(path, framework="pt") as file:
-            return Best(path, json.loads(file.metadata()["metrics"]))
+            metrics = parse_json(file.metadata()["metrics"], f"the header of {path}", finite=False)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None
+    if not isinstance(metrics, dict):
+        raise RunFolderError(f"{path} is damaged: its header has no row of metrics")
+    return Best(path, metrics)

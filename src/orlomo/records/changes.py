@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError, require
-from orlomo.files import write_text_atomically
+from orlomo.files import is_there, write_text_atomically
 from orlomo.methods.registry import settings_of
+from orlomo.reading import read_json
 from orlomo.values import Table, build, plain
 
 CHANGES = "changes.json"
@@ -90,12 +91,10 @@ def changed_table(table: Table, changes: Iterable[Change]) -> Table:
 def read_changes(folder: Path) -> tuple[Change, ...]:
     """The changes of a run folder, oldest first."""
     path = folder / CHANGES
-    if not path.is_file():
+    if not is_there(path):
         return ()
     try:
-        return tuple(build(Change, row, str(path)) for row in json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+        return tuple(build(Change, row, str(path)) for row in read_json(path))
     except (ValueError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None
 

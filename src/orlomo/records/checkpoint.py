@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,25 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from orlomo.errors import RunFolderError
-from orlomo.files import remove_temporary_files, write_atomically, write_text_atomically
+from orlomo.files import (
+    check_file,
+    open_to_read,
+    remove,
+    remove_temporary_files,
+    subfolder,
+    write_atomically,
+    write_text_atomically,
+)
+from orlomo.reading import read_json
 
 KEEP = 3
 """Checkpoints that are kept, the newest ones."""
+
+STEM = re.compile("[0-9]{9,18}")
+"""The name of a checkpoint: the events before it."""
+
+JSON_BYTES = 1 << 28
+"""The largest JSON file of a checkpoint: it grows with the number of workers."""
 
 
 Values: TypeAlias = dict[str, Any]
@@ -45,7 +61,7 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint and drop those beyond the last few."""
-    folder.mkdir(parents=True, exist_ok=True)
+    subfolder(folder.parent, folder.name, make=True)
     stem = f"{checkpoint.position:09d}"
     # The JSON file is written last and names the checksum of the other: a kill between them leaves no checkpoint that
     # looks whole.
@@ -57,13 +73,14 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     remove_temporary_files(folder)
     for old in positions(folder)[:-KEEP]:
         # In the opposite order: without its JSON file a checkpoint does not exist.
-        (folder / f"{old:09d}.json").unlink(missing_ok=True)
-        (folder / f"{old:09d}.safetensors").unlink(missing_ok=True)
+        remove(folder / f"{old:09d}.json")
+        remove(folder / f"{old:09d}.safetensors")
 
 
 def positions(folder: Path) -> list[int]:
     """The checkpoints there are, oldest first."""
-    return sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
+    subfolder(folder.parent, folder.name)
+    return sorted(int(path.stem) for path in folder.glob("*.json") if STEM.fullmatch(path.stem))
 
 
 def load_newest(
@@ -92,6 +109,7 @@ def load(folder: Path, position: int) -> Checkpoint:
         tensors = path.with_suffix(".safetensors")
         if _sha256(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
+        check_file(tensors)
         loaded = {name: tensor.clone() for name, tensor in load_file(tensors).items()}  # not tied to the file
         return Checkpoint(content["position"], loaded, content["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
@@ -109,7 +127,7 @@ def newest_values(folder: Path) -> Values:
 
 def _read(path: Path) -> Values:
     """The JSON file of a checkpoint, its checksum verified."""
-    content: Values = json.loads(path.read_text("utf-8"))
+    content: Values = read_json(path, JSON_BYTES, finite=False)
     if content.pop("sha256") != _seal(content):
         raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
     return content
@@ -121,5 +139,5 @@ def _seal(content: Values) -> str:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

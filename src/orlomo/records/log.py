@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orlomo.errors import OrlomoError
+from orlomo.errors import OrlomoError, RunFolderError
+from orlomo.files import open_to_write
 
 
 class Log:
@@ -39,8 +41,9 @@ class Log:
             self._early.append(text)
         elif text:
             # Opened each time, so that a full disk costs a line of the log and not the run.
-            with contextlib.suppress(OSError), self._path.open("a") as file:
-                file.write(text)
+            with contextlib.suppress(OSError, RunFolderError), open_to_write(self._path) as file:
+                file.seek(0, os.SEEK_END)
+                file.write(text.encode("utf-8", "backslashreplace"))
 
     def end(self, error: OrlomoError, details: str = "") -> OrlomoError:
         """The error that ends the run, written down."""

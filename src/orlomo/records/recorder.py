@@ -17,7 +17,8 @@ from orlomo import trust
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
-from orlomo.files import lock, short, write_text_atomically, writing_to
+from orlomo.files import is_there, short, write_text_atomically, writing_to
+from orlomo.locks import lock
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.changes import read_changes, to_json
@@ -55,7 +56,7 @@ class RunRecorder:
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
             # Only runs of users' loops have it: opened here where it is, else when the first row comes.
             self._rounds: TableWriter | None = None
-            if (folder / ROUNDS_FILE).exists():
+            if is_there(folder / ROUNDS_FILE):
                 self._rounds = TableWriter(folder / ROUNDS_FILE, LOOP_ROUNDS, kept.get("rounds", 0))
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
         self._changes = to_json(read_changes(folder))
@@ -148,7 +149,7 @@ def create_folder(
 
     `data`: one row per worker, where each trains on data of its own.
     """
-    if (folder / "config.toml").exists():
+    if is_there(folder / "config.toml"):
         raise RunFolderError(
             f"{short(folder)} holds a run already: `{resume_command(folder)}`, or choose another --out"
         )

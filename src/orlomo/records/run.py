@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -28,9 +27,11 @@ from torch import Tensor, nn
 from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
-from orlomo.files import is_being_written, short
+from orlomo.files import check_file, is_file, is_there, read_bytes, short
+from orlomo.locks import is_being_written
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
+from orlomo.reading import TOML_BYTES, read_json
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.best import Best, Build
@@ -70,9 +71,9 @@ class Run:
 
     def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
         self.folder = path_of(folder, "the run's folder").absolute()  # the process may change its directory
-        if not (self.folder / "config.toml").is_file():
+        if not is_there(self.folder / "config.toml"):
             raise no_run(self.folder)
-        table = configuration.read(self.folder / "config.toml")
+        table = configuration.read(self.folder / "config.toml", follow=False)
         if missing := {"task", "method"} - set(table):
             raise RunFolderError(
                 f"{self.folder}/config.toml is not whole: it has no {' and no '.join(sorted(missing))}"
@@ -136,7 +137,7 @@ class Run:
     def _check_tables(self, found: Checkpoint) -> None:
         for name, size in found.values["files"].items():
             path = self.folder / f"{name}.csv"
-            if not path.is_file() or path.stat().st_size < size:
+            if not is_file(path) or path.stat().st_size < size:
                 raise RunFolderError(f"{path} has lost lines that checkpoint {found.position} counts on")
 
     @property
@@ -148,7 +149,7 @@ class Run:
     def _is_done(self, values: Values) -> bool:
         # A change after the end means that the run continues.
         at_end = values.get("finished") and len(_changes_in(values)) == len(self.changes)
-        return bool(at_end) and (self.folder / "model.safetensors").is_file()
+        return bool(at_end) and is_file(self.folder / "model.safetensors")
 
     @property
     def stopped(self) -> str | None:
@@ -198,8 +199,9 @@ class Run:
     @property
     def _model_path(self) -> Path:
         path = self.folder / "model.safetensors"
-        if not path.is_file():
+        if not is_there(path):
             raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
+        check_file(path)
         return path
 
     @property
@@ -251,12 +253,12 @@ class Run:
     @cached_property
     def worker_data(self) -> list[dict[str, Any]]:
         """What each worker trains on (`worker`, `data`, `samples`, `batch_size`); empty where all have the same."""
-        try:
-            text = (self.folder / WORKER_DATA).read_text("utf-8")
-            found = [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in json.loads(text)]
-        except FileNotFoundError:
+        path = self.folder / WORKER_DATA
+        if not is_there(path):
             return []
-        except (OSError, ValueError, TypeError, KeyError):
+        try:
+            found = [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in read_json(path)]
+        except (TypeError, KeyError):
             raise RunFolderError(
                 f"{self.folder / WORKER_DATA} is damaged: it does not say who trains on what"
             ) from None
@@ -281,7 +283,7 @@ class Run:
     def round_columns(self) -> Columns:
         """The rounds of a user's own loop, numpy arrays by name; without a row where the run is of a Task."""
         path = self.folder / ROUNDS_FILE
-        return read_table(path, LOOP_ROUNDS) if path.exists() else empty(LOOP_ROUNDS)
+        return read_table(path, LOOP_ROUNDS) if is_there(path) else empty(LOOP_ROUNDS)
 
     @property
     def metric_rows(self) -> list[Row]:
@@ -319,10 +321,8 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
     """The metrics.json of a run."""
     path = folder / MEASURED
     try:
-        return tuple(MetricColumn(**one) for one in json.loads(path.read_text("utf-8")))
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError):
+        return tuple(MetricColumn(**one) for one in read_json(path))
+    except TypeError:
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
@@ -341,4 +341,4 @@ def resume_command(folder: Path, task: str = "") -> str:
 
 def config_sha256(folder: Path) -> str:
     """The checksum of a run's config.toml."""
-    return hashlib.sha256((folder / "config.toml").read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(folder / "config.toml", TOML_BYTES)).hexdigest()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
 from orlomo.errors import RunFolderError
+from orlomo.files import open_to_read, open_to_write
 
 Column: TypeAlias = NDArray[Any]
 Columns = dict[str, Column]
@@ -133,7 +134,7 @@ class TableWriter:
     def __init__(self, path: Path, names: Iterable[str], keep_bytes: int | None = None):
         self._names = list(names)
         # Unbuffered: what `write` returns is what the disk has taken, and the rest is tried again.
-        self._file = path.open("r+b" if keep_bytes is not None and path.exists() else "w+b", buffering=0)
+        self._file = open_to_write(path)
         self._waiting = bytearray()
         self._file.truncate(keep_bytes or 0)
         self._file.seek(0, os.SEEK_END)
@@ -177,7 +178,8 @@ def read_table(path: Path, schema: Schema) -> Columns:
     A column that is not declared is text. Lines with too many or too few fields are left out, too.
     """
     try:
-        content = path.read_bytes()
+        with open_to_read(path) as file:
+            content = file.read()
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
     header, end, body = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").partition("\n")
@@ -196,7 +198,7 @@ def read_table(path: Path, schema: Schema) -> Columns:
 
 def is_cut_off(path: Path) -> bool:
     """Whether the file ends in the middle of a line."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
         return file.read() not in (b"", b"\n")

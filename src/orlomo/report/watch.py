@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from orlomo.errors import OrlomoError
-from orlomo.files import is_being_written
+from orlomo.locks import is_being_written
 from orlomo.records.run import Run
 from orlomo.report.page import page_content, page_of
 

@@ -76,7 +76,7 @@ class Live(Engine):
         """Run to the end (the caller does the last `save`). A signal saves and raises `Interrupted`."""
         with ExitStack() as stack:
             self._crew, self._evaluator = self.open(stack)
-            control = Control(self._folder, self._since)
+            control = Control(self._folder, self._since, self._log.warn)
             stack.callback(control.close)
             self.server.destination = self._crew.destination
             try:

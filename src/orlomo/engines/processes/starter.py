@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import cloudpickle
 import torch
@@ -38,6 +39,7 @@ from orlomo.engines.memory import keep_freed_memory
 from orlomo.errors import ConfigError
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
+from orlomo.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -49,6 +51,13 @@ SHARED_BYTES = 1 << 20
 
 MOST_SHARED = 100
 """Each shared tensor takes a file descriptor, of which a new process can be sent some 250."""
+
+DESCRIPTORS = "/proc/self/fd"
+
+SAFE_PATH, OURS = "PYTHONSAFEPATH", "orlomo"
+"""Set for the server of processes alone: it would look for modules in the working directory, maybe a run folder."""
+
+_places: dict[int, TemporaryFolder] = {}
 
 Call: TypeAlias = tuple[Callable[..., None], tuple[object, ...]]
 """A function and its arguments."""
@@ -101,11 +110,7 @@ class Starter:
         else:
             self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker", *preload])
-            from multiprocessing.forkserver import ensure_running  # not on every system
-
-            # Else it would take modules from the working directory first, which may be a run folder.
-            with _environment("PYTHONSAFEPATH", "1"), _signals_blocked():
-                ensure_running()
+            _start_server()
 
     def start(
         self, target: Callable[..., None], *arguments: object, daemon: bool = True
@@ -115,10 +120,11 @@ class Starter:
         One that is no `daemon` may start processes itself, as a data loader does; it ends with this one all the same.
         An error before `target` takes over is sent through the pipe as `Failed`.
         """
+        if self._context.get_start_method() == "forkserver":
+            _start_server()  # where it has been killed
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_run, args=(_Pickled((target, arguments)), "PYTHONSAFEPATH" in os.environ, theirs), daemon=daemon
-        )
+        place = None if daemon else _place()
+        process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs, place), daemon=daemon)
         # The parent must close its copy of the child's end, or the pipe would never report that the child is gone.
         try:
             with _without_main():
@@ -157,16 +163,19 @@ def receive(pipe: Connection, kind: type[T]) -> T:
     return message
 
 
-def _run(pickled: _Pickled, safe_path: bool, pipe: Connection) -> None:
+def _run(pickled: _Pickled, pipe: Connection, place: Path | None) -> None:
     """The main function of a process."""
+    if place is not None:
+        # Where multiprocessing puts the sockets and semaphores of the processes that this one may start.
+        multiprocessing.current_process()._config |= {"tempdir": str(place), "semprefix": f"/{place.name}"}  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     keep_freed_memory()
-    if not safe_path:
-        os.environ.pop("PYTHONSAFEPATH", None)  # it was for the process from which this one was forked
+    if os.environ.get(SAFE_PATH) == OURS:
+        del os.environ[SAFE_PATH]
     try:
         target, arguments = pickled.load()
     except Exception as error:
@@ -243,6 +252,52 @@ def _view(whole: Tensor, dtype: torch.dtype, offset: int, shape: tuple[int, ...]
 
 def _memory(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+
+
+def _start_server() -> None:
+    """Start the server from which processes come, if it does not run.
+
+    It listens on a socket that has a name, which would stay in the temporary folder where everything is killed. So the
+    name is removed at once: this process finds the socket by a file descriptor.
+    """
+    from multiprocessing import forkserver, process  # not on every system
+
+    server: Any = forkserver._forkserver
+    config = process.current_process()._config  # type: ignore[attr-defined]
+    if _is_running(server._forkserver_pid):
+        return
+    before = config.get("tempdir")
+    with contextlib.ExitStack() as stack:
+        nameless = hasattr(os, "O_PATH") and Path(DESCRIPTORS).is_dir()
+        place = stack.enter_context(TemporaryFolder()).path if nameless else _place()
+        if nameless:
+            inside = os.open(place, os.O_PATH)
+            stack.callback(os.close, inside)
+            place = Path(f"{DESCRIPTORS}/{inside}")  # the path of a socket must be short
+        config["tempdir"] = str(place)
+        try:
+            with _environment(SAFE_PATH, os.environ.get(SAFE_PATH) or OURS), _signals_blocked():
+                forkserver.ensure_running()
+        finally:
+            config["tempdir"] = before
+        if nameless:
+            handle = os.open(server._forkserver_address, os.O_PATH)
+            server._forkserver_address = f"{DESCRIPTORS}/{handle}"
+
+
+def _is_running(pid: int | None) -> bool:
+    """Whether this child process runs; without taking note of its end, which is multiprocessing's to do."""
+    with contextlib.suppress(ChildProcessError):
+        return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    return True  # it is the parent's, which this process was forked from
+
+
+def _place() -> Path:
+    """The temporary folder of this process, for what the processes that it starts put there."""
+    process = os.getpid()
+    if process not in _places:  # a forked process makes its own
+        _places[process] = TemporaryFolder()
+    return _places[process].path
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import ssl
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 from orlomo.engines.ray.fit import GUIDE, SPARE_BYTES, Need, check, check_private, size, uses_tls
 from orlomo.errors import ConfigError
 from orlomo.records.log import Log
+from orlomo.temporary import TemporaryFolder
 
 OLDEST = (2, 60)
 
@@ -171,7 +171,7 @@ def _private(need: Need) -> Iterator[Mapping[str, object]]:
         )
     if need.vector_bytes is None and shared.is_dir():  # what is not used takes no memory
         store = max(store, shutil.disk_usage(shared).free // 2)
-    folder = Path(tempfile.mkdtemp(prefix="orlomo-ray-"))
+    folder = TemporaryFolder()
     environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_ADDRESS": ""}
     # Ray keeps to the loopback interface only on systems whose firewall asks the user about every open port. It has no
     # setting for that elsewhere, so what decides it there is set here.
@@ -186,14 +186,14 @@ def _private(need: Need) -> Iterator[Mapping[str, object]]:
                 "object_store_memory": store,
                 "include_dashboard": False,
                 "_temp_dir": str(
-                    folder / "r"
+                    folder.path / "r"
                 ),  # which Ray makes readable to all users; the folder around it is ours alone
                 "_system_config": HEALTH_CHECKS,
             }
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = reaches_out
         _forget_token()
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.close()
 
 
 def _forget_token() -> None:
