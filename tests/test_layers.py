@@ -44,6 +44,7 @@ LAYERS = (
     "locks",
     "files",
     "errors",
+    "printing",
 )
 """From top to bottom: a module imports from its own entry and from those below. The longest name that fits counts."""
 
@@ -57,8 +58,8 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "locks", "reading", "trust", "values", "engines.registry"),
-    *("methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "trust", "values"),
+    *("engines.registry", "methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""
 

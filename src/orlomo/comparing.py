@@ -15,6 +15,7 @@ from orlomo.errors import Diverged, RunFolderError
 from orlomo.files import write_atomically, write_text_atomically
 from orlomo.loading import is_import_path
 from orlomo.methods.registry import method_class, settings_of
+from orlomo.printing import say
 from orlomo.records.run import Run
 from orlomo.report.figures import comparison_figure
 from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
@@ -57,7 +58,7 @@ def compare(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] = (),
-    warn: Callable[[str], None] = print,
+    warn: Callable[[str], None] = say,
 ) -> Comparison:
     """Run every config (by method, one per seed) into `folder`; runs that are there already are used or resumed."""
     more: _Options = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "callbacks": callbacks}

@@ -213,6 +213,9 @@ def check_reads_back(config: RunConfig) -> None:
                 f"{config.method.name}: {name} = {value!r} cannot be written to config.toml: use numbers, texts, "
                 "or lists and tables of them"
             ) from None
+    for text in (config.task, config.directory or "", *(config.arguments or ())):
+        if text != text.encode("utf-8", "ignore").decode():
+            raise ConfigError(f"config.toml is in UTF-8, and {text} is not: rename that file or folder")
     table = methods.to_table(config.method)
     given = config.method if CUSTOM in (table["name"], table.get("schedule")) else None
     again = from_table(tomllib.loads(write(config)), method=given)

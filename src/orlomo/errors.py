@@ -1,6 +1,7 @@
 """Exceptions that say what went wrong and what to do about it.
 
-Every error a user can cause is an `OrlomoError`; its text is one line, which the command line prints as it is.
+Every error a user can cause is an `OrlomoError`; its text is one line without control characters, whatever names are
+in it, which the command line prints as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+
+from orlomo.printing import printable
 
 
 class OrlomoError(Exception):
@@ -22,6 +25,9 @@ class OrlomoError(Exception):
     ...     print(str(error)[:47])
     unknown method 'orlmo': did you mean 'orlomo'?
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ConfigError(OrlomoError):
@@ -90,7 +96,7 @@ def warn(message: str) -> None:
     frame, level = sys._getframe(1), 2
     while (above := frame.f_back) is not None and frame.f_globals.get("__name__", "").startswith(("orlomo.", "torch.")):
         frame, level = above, level + 1
-    warnings.warn(message, OrlomoWarning, stacklevel=level)
+    warnings.warn(printable(message), OrlomoWarning, stacklevel=level)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -24,6 +24,7 @@ from orlomo.loop.program import Function, Program
 from orlomo.methods.inner import check_no_rate, folds_momentum
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM, given_method
+from orlomo.printing import say
 from orlomo.records.recorder import create_folder, forget_if_empty, free_folder
 from orlomo.records.run import Run
 from orlomo.records.tables import METRICS, MetricColumn
@@ -57,7 +58,7 @@ def launch(
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Train with a loop of the user's own: `function(worker)` runs in each worker.
 
@@ -124,7 +125,7 @@ def start_loop(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Begin a new run of this program in a new folder, once its first worker has said what it trains."""
     listening = Callbacks(callbacks, warn)

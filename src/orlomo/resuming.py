@@ -27,6 +27,7 @@ from orlomo.locks import lock
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
+from orlomo.printing import say
 from orlomo.records.changes import Change, changed, stages, write_changes
 from orlomo.records.run import Run
 from orlomo.report.export import summary_writer, writes_in
@@ -52,7 +53,7 @@ def resume(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
@@ -126,7 +127,7 @@ def replay(
     trust: bool = False,
     jobs: int | None = None,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> replaying.Replay:
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 

@@ -28,6 +28,7 @@ from orlomo.files import remove, subfolder
 from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
+from orlomo.printing import say
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
 from orlomo.records.run import Run, resume_command
@@ -68,7 +69,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Train a task with a method on a cluster, and record the run in a folder.
 
@@ -130,7 +131,7 @@ def start(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] | Callback | None = (),
-    warn: Warn = print,
+    warn: Warn = say,
 ) -> Run:
     """Begin a new run of this config in a new folder."""
     listening = Callbacks(callbacks, warn)

@@ -26,28 +26,6 @@ def test_floats_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert np.isnan(columns["gap"]).all()
 
 
-@pytest.mark.parametrize("late_type", ["q", "d", "s"])
-@pytest.mark.parametrize("late", ["1", "1.5", "word", "", "2,3", "1e30"])
-def test_many_rows_are_read_as_few_are(
-    late: str, late_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever comes late: another kind of value, a gap, a row that is not whole."""
-    source = np.random.default_rng(0)
-    bodies = [
-        f"{'join' if n % 7 == 0 else 'report'},{n},{'' if n % 7 == 0 else x!r},1"
-        for n, x in enumerate(source.normal(size=3000))
-    ]
-    path = tmp_path / "t.csv"
-    path.write_text("\n".join(["kind,n,x,late", *bodies, f"report,3000,0.1,{late}", "report,30"]))
-    schema = {"n": "q", "x": "d", "late": late_type}
-    fast = read_table(path, schema)
-    monkeypatch.setattr("orlomo.records.tables.MANY", 10**9)
-    slow = read_table(path, schema)
-    for name, column in slow.items():
-        assert fast[name].dtype == column.dtype
-        assert np.array_equal(fast[name], column, equal_nan=column.dtype == np.float64)
-
-
 def test_a_cut_off_last_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n3,4\n5")

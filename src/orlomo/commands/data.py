@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from orlomo.commands.flags import Commands, path_argument
 from orlomo.commands.output import print_json
 from orlomo.errors import ConfigError, Interrupted, unknown_name
+from orlomo.printing import say
 
 
 def add(commands: Commands) -> None:
@@ -41,16 +42,17 @@ def run(options: argparse.Namespace) -> int:
         raise unknown_name("data set", options.name, DATASETS)
     dataset = DATASETS[options.name]
 
-    def say(text: str) -> None:
+    def tell(text: str) -> None:
         if not options.quiet or text.startswith("warning:"):
-            print(f"orlomo: {text}", file=sys.stderr)
+            say(f"orlomo: {text}", sys.stderr)
 
     with _stoppable(f"nothing half-written is stored; `orlomo data {dataset.name}` begins again or continues"):
-        stored = obtain(dataset, store.data_root(), options.given, DataProgress(options.quiet), say)
+        stored = obtain(dataset, store.data_root(), options.given, DataProgress(options.quiet), tell)
     if options.json:
         print_json(stored.to_json())
     else:
-        print(f"{stored}" + (f"\nverified; it came from {stored.source}" if stored.source else "\nverified"))
+        say(stored)
+        say(f"verified; it came from {stored.source}" if stored.source else "verified")
     return 0
 
 
@@ -90,7 +92,7 @@ def _list(as_json: bool) -> int:
             row["problem"] = text = str(error)
         rows.append(row)
         if not as_json:
-            print(f"{name:<{width}}  {text}")
+            say(f"{name:<{width}}  {text}")
     if as_json:
         print_json(rows)
     return 0

@@ -33,9 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None, stopped: list[int]) -> int:
     # Loaded here and not above: Ctrl-C may come while Python still loads modules.
-    from orlomo.commands.output import only_json, say_error
+    from orlomo.commands.output import never_fail, only_json, say_error
 
     try:
+        if arguments is None:
+            never_fail()
         options = parser().parse_args(arguments)
         with only_json(getattr(options, "json", False), for_good=arguments is None):
             code: int = options.call(options)

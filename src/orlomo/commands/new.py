@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.printing import say
 
 KINDS = ("method", "task")
 TEMPLATES = Path(__file__).parent / "templates"
@@ -28,7 +29,8 @@ def call(options: argparse.Namespace) -> int:
     if options.kind not in KINDS:
         raise unknown_name("kind of file", options.kind, KINDS)
     path, command = write(options.kind, options.name, Path())
-    print(f"{path}: run it with\n{command}")
+    say(f"{path}: run it with")
+    say(command)
     return 0
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import json
+import math
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from orlomo.errors import Interrupted, OrlomoError
+from orlomo.printing import say
 
 INSTALLED = (str(Path(__file__).parents[1]), sys.prefix, sys.base_prefix, "<frozen", "<string>")
 """How the names of files begin that are not the user's."""
@@ -23,7 +27,33 @@ _answers: list[str] = []
 
 def print_json(value: object) -> None:
     """Print a command's answer, once nobody else can print between."""
-    _answers.append(json.dumps(value))
+    _answers.append(json.dumps(_without_nan(value), allow_nan=False))
+
+
+def _without_nan(value: object) -> object:
+    """With None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_file(path: Path) -> None:
+    """Print a text file as it is, in UTF-8 whatever the terminal's encoding is."""
+    sys.stdout.flush()
+    if (bytes_out := getattr(sys.stdout, "buffer", None)) is None:  # a text in memory
+        sys.stdout.write(path.read_text("utf-8"))
+        return
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, bytes_out)
+
+
+def never_fail() -> None:
+    """What the terminal's encoding lacks is written as an escape: the default for standard output is an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager
@@ -66,16 +96,24 @@ def _print_answers() -> None:
 def say_error(error: Exception) -> int:
     """Print an error as one line; of a user's own code, and of a mistake in ours, the traceback. The exit code."""
     if isinstance(error, Interrupted):
-        print(f"orlomo: {error}", file=sys.stderr)
+        say(f"orlomo: {error}", sys.stderr)
         return 128 + error.signal_number
     theirs = _users_frames(error)
     if isinstance(error, OrlomoError):
-        print("\n".join([f"orlomo: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+        say(f"orlomo: {error}", sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            say(note, sys.stderr, lines=True)
     elif isinstance(error, OSError) and error.errno is not None and theirs is None:
-        print(f"orlomo: {error.strerror or error}: {error.filename or 'a file'}", file=sys.stderr)
+        say(f"orlomo: {error.strerror or error}: {_name(error.filename)}", sys.stderr)
     else:
-        traceback.print_exception(type(error), error, theirs or error.__traceback__)
+        lines = traceback.format_exception(type(error), error, theirs or error.__traceback__)
+        say("".join(lines).rstrip("\n"), sys.stderr, lines=True)
     return 2
+
+
+def _name(file: object) -> str:
+    """The name of a file as an OSError has it."""
+    return os.fsdecode(file) if isinstance(file, (str, bytes, os.PathLike)) else "a file"
 
 
 def _users_frames(error: BaseException) -> TracebackType | None:

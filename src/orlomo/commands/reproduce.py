@@ -12,6 +12,7 @@ from orlomo.commands.flags import Commands, folder_argument, name_list
 from orlomo.commands.output import print_json
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.errors import Interrupted, require
+from orlomo.printing import printable, say
 
 
 def add(commands: Commands) -> None:
@@ -44,7 +45,7 @@ def call(options: argparse.Namespace) -> int:
             print_json(names())
         else:
             for name, title in names().items():
-                print(f"{name:<22}{title}")
+                say(f"{name:<22}{title}")
         return 0
     table = table_of(options.name)
     kind = table.get("kind", "grid")
@@ -108,8 +109,8 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
             if options.json:
                 print_json(read(path))
             else:
-                print(path.read_text("utf-8"))
-                print(f"{path}: used from now on in {folder}; without --tune the experiment runs")
+                say(path.read_text("utf-8"), lines=True)
+                say(f"{path}: used from now on in {folder}; without --tune the experiment runs")
             return None
         rows = wanted_rows(chosen.rows, options.rows, table.get("default_rows", []))
         scale = Scale(
@@ -142,8 +143,8 @@ def _show(text: str, files: list[Path]) -> None:
     console = Console()
     widest = max(len(line) for line in text.splitlines() if line.startswith("|"))
     if sys.stdout.isatty() and widest <= console.width:  # else names and numbers would be cut
-        console.print(Markdown(text))
+        console.print(Markdown(printable(text, lines=True), hyperlinks=False))
     else:
-        print(text)
+        say(text, lines=True)
     for path in files:
-        print(path)
+        say(path)

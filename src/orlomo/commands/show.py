@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import shutil
 import signal
 import sys
 import tempfile
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orlomo.commands.flags import Commands, folder_argument, path_argument
-from orlomo.commands.output import print_json
+from orlomo.commands.output import print_file, print_json
 from orlomo.errors import ConfigError, require
+from orlomo.printing import say
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -89,13 +89,16 @@ def _report(options: argparse.Namespace) -> int:
         path = Path(folder) / "report.html" if to_stdout else options.out
         page = write_report(folders, path)
         for note in page["notes"]:
-            print(f"orlomo: note: {note}", file=sys.stderr)
-        print(path.read_text("utf-8") if to_stdout else path)
+            say(f"orlomo: note: {note}", sys.stderr)
+        if to_stdout:
+            print_file(path)
+        else:
+            say(path)
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
         for path in write_figures(page["charts"], page["runs"], options.figures):
-            print(path, file=sys.stderr if to_stdout else sys.stdout)
+            say(path, sys.stderr if to_stdout else sys.stdout)
     return 0
 
 
@@ -110,7 +113,7 @@ def _export(options: argparse.Namespace) -> int:
         if options.out is not None and runs != [options.folder]:  # several: each its own folder
             folder = options.out / run.relative_to(options.folder)
         for path in export(Run(run), options.format, folder, warn):
-            print(path)
+            say(path)
     return 0
 
 
@@ -132,7 +135,8 @@ def _watch(options: argparse.Namespace) -> int:
     # sys.exit leaves through `with server`, which closes it; the default handler would not.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with server:
-        print(f"{server.address} shows {options.folder}; Ctrl-C ends it", flush=True)
+        say(f"{server.address} shows {options.folder}; Ctrl-C ends it")
+        sys.stdout.flush()
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -149,7 +153,7 @@ def _audit(options: argparse.Namespace) -> int:
         return 0 if found.ok else 1
     _print_counts("epoch", found.epochs)
     _print_counts("worker", found.workers)
-    print(found.text)
+    say(found.text)
     return 0 if found.ok else 1
 
 
@@ -202,8 +206,7 @@ def _trace(options: argparse.Namespace) -> int:
                 writer.flush()
         writer.close()
         if to_stdout:
-            with written.open() as file:
-                shutil.copyfileobj(file, sys.stdout)
+            print_file(written)
             written.unlink()
     delays = events["delay"][events.reports]
     facts = {
@@ -216,7 +219,7 @@ def _trace(options: argparse.Namespace) -> int:
         print_json(facts)
     else:
         line = "  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items())
-        print(line, file=sys.stderr if to_stdout else sys.stdout)
+        say(line, sys.stderr if to_stdout else sys.stdout)
     return 0
 
 
@@ -247,5 +250,6 @@ def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> in
         return 0
     width = max(map(len, entries))
     for name, (one, two) in entries.items():
-        print(f"{name:<{width}}  {one}\n{'':<{width}}  {two}")
+        say(f"{name:<{width}}  {one}")
+        say(f"{'':<{width}}  {two}")
     return 0

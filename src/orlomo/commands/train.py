@@ -27,6 +27,7 @@ from orlomo.commands.output import print_json
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require
+from orlomo.printing import say
 from orlomo.values import Table, from_text, helps, hints_of, path_of
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
         # Not an error: one command line serves methods with different hyperparameters.
         left_out = sorted((method.keys() | texts.keys()) - settings.keys())
         if left_out:
-            print(f"orlomo: note: {name} has no {', '.join(left_out)}", file=sys.stderr)
+            say(f"orlomo: note: {name} has no {', '.join(left_out)}", sys.stderr)
         # msgd runs on one worker beside methods that run on sixteen.
         limit = method_class(name).max_workers
         if limit is not None:
@@ -208,7 +209,7 @@ def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     title += f", {seeds} seed{'s' * (seeds > 1)}"
     console.print(terminal_table(result.rows, title, first.clock))
     for path in result.files:
-        print(path)
+        say(path)
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -224,7 +225,7 @@ def _resume(options: argparse.Namespace) -> int:
     if not found.finished or changes != {"epochs": None, "learning_rate": None}:
         trusted = confirm(untrusted_code(found), found.folder, options.trust)
     elif found.stopped is None:
-        print(f"{short(found.folder)} is finished already", file=sys.stderr)
+        say(f"{short(found.folder)} is finished already", sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": ray_options(options)}
         more["tensorboard"] = options.tensorboard
@@ -249,7 +250,7 @@ def _replay(options: argparse.Namespace) -> int:
     if options.json:
         print_json(dataclasses.asdict(result))
     else:
-        print(result)
+        say(result)
     # 1 and not 2: the command worked, and the answer is no.
     return 0 if result.agrees else 1
 
@@ -263,10 +264,10 @@ def print_run(run: Run, as_json: bool) -> int:
         changes = [dataclasses.asdict(change) for change in run.changes]
         print_json({**summary.to_json(), "stopped": run.stopped, "changes": changes})
         return 0
-    print(summary.line())
+    say(summary.line())
     for change in run.changes:
-        print(f"changed {change}")
+        say(f"changed {change}")
     if run.stopped is not None:
-        print(f"stopped: {run.stopped}")
-    print(short(run.folder))
+        say(f"stopped: {run.stopped}")
+    say(short(run.folder))
     return 0

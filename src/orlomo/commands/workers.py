@@ -7,6 +7,7 @@ import argparse
 from orlomo.commands.flags import Commands, path_argument
 from orlomo.commands.output import print_json
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.printing import say
 
 ACTIONS = ("list", "add", "remove")
 
@@ -43,9 +44,9 @@ def call(options: argparse.Namespace) -> int:
     elif options.action == "list":
         for worker in answer:
             where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
-            print("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
+            say("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
     elif options.action == "add":
-        print(f"added: worker {', '.join(map(str, answer))}")
+        say(f"added: worker {', '.join(map(str, answer))}")
     else:
-        print(f"worker {answer} leaves after its report")
+        say(f"worker {answer} leaves after its report")
     return 0

@@ -19,6 +19,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from orlomo.printing import printable
+
 Advance = Callable[[int], None]
 Advancing = AbstractContextManager[Advance]
 
@@ -41,14 +43,14 @@ class DataProgress:
     @contextmanager
     def waiting(self, description: str) -> Iterator[None]:
         """Something whose progress cannot be seen."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True, disable=self._quiet) as bar:
-            bar.add_task(description, total=None)
+            bar.add_task(printable(description), total=None)
             yield
 
     @contextmanager
     def _bar(self, description: str, total: int | None, done: int, *columns: ProgressColumn) -> Iterator[Advance]:
-        first = (TextColumn("{task.description}"), BarColumn(bar_width=None))
+        first = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=None))
         with Progress(*first, *columns, console=self._console, expand=True, transient=True, disable=self._quiet) as bar:
-            task = bar.add_task(description, total=total, completed=done)
+            task = bar.add_task(printable(description), total=total, completed=done)
             yield lambda amount: bar.advance(task, amount)

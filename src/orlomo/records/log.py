@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orlomo.errors import OrlomoError, RunFolderError
 from orlomo.files import open_to_write
+from orlomo.printing import printable
 
 
 class Log:
@@ -32,9 +33,9 @@ class Log:
 
     def note(self, text: str, details: str = "") -> None:
         """To the file alone."""
-        indented = "".join(f"    {line}\n" for line in details.splitlines())
+        indented = "".join(f"    {printable(line)}\n" for line in details.splitlines())
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._write(f"{moment} {text}\n{indented}")
+        self._write(f"{moment} {printable(text)}\n{indented}")
 
     def _write(self, text: str) -> None:
         if self._path is None:
@@ -43,7 +44,7 @@ class Log:
             # Opened each time, so that a full disk costs a line of the log and not the run.
             with contextlib.suppress(OSError, RunFolderError), open_to_write(self._path) as file:
                 file.seek(0, os.SEEK_END)
-                file.write(text.encode("utf-8", "backslashreplace"))
+                file.write(text.encode("utf-8"))
 
     def end(self, error: OrlomoError, details: str = "") -> OrlomoError:
         """The error that ends the run, written down."""

@@ -6,9 +6,6 @@ whole number, d a number, s text. A field that is not of its column's type is re
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
-from orlomo.errors import RunFolderError
 from orlomo.files import open_to_read, open_to_write
+from orlomo.records.parsing.blocks import Table
+from orlomo.records.parsing.fields import LARGEST
 
 Column: TypeAlias = NDArray[Any]
 Columns = dict[str, Column]
@@ -68,12 +66,6 @@ DISPENSABLE = ("round", "index", "learning_rate", "real_seconds", "loss", "weigh
 
 ROUNDS = (KINDS[REPORT], KINDS[DROP])
 """Kinds of events that are the end of a round; the others say that a worker joined or left."""
-
-MANY = 1000
-"""Rows beyond which a table is read in a faster way."""
-
-LARGEST = 2.0**53
-"""Up to which a float holds every whole number."""
 
 DTYPES = {"q": np.int64, "d": np.float64, "s": object}
 
@@ -175,25 +167,15 @@ def _text(value: object) -> str:
 def read_table(path: Path, schema: Schema) -> Columns:
     """The columns of a CSV file, by their declared types; a last line that was cut off is left out.
 
-    A column that is not declared is text. Lines with too many or too few fields are left out, too.
+    A column that is not declared is text. Lines with too many or too few fields are left out, too (see
+    `parsing/blocks.py`, which reads large tables without keeping them).
     """
-    try:
-        with open_to_read(path) as file:
-            content = file.read()
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
-    header, end, body = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace").partition("\n")
-    if not end:
-        raise RunFolderError(f"{path} is empty: not even its header was written")
-    types = [(name, schema.get(name, "s")) for name in header.split(",")]
-    if body.count("\n") > MANY and len(dict(types)) == len(types):
-        with contextlib.suppress(ValueError):
-            return _read_many(types, body)
-    try:
-        rows = [row for row in csv.reader(body.splitlines()) if len(row) == len(types)]
-    except csv.Error as error:
-        raise RunFolderError(f"{path} is damaged: {error}") from None
-    return {name: _typed([row[number] for row in rows], kind) for number, (name, kind) in enumerate(types)}
+    table = Table(path, schema)
+    names = list(dict.fromkeys(table.names))
+    parts: list[Columns] = [empty({name: schema.get(name, "s") for name in names})]
+    parts += table.read(lambda block: {name: block.column(name) for name in names})
+    # Column by column, so that no more than one of them is in memory twice.
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}
 
 
 def is_cut_off(path: Path) -> bool:
@@ -237,39 +219,3 @@ def frame(columns: Columns) -> Any:
     except ImportError:
         return columns
     return pandas.DataFrame(columns)
-
-
-def _read_many(types: list[tuple[str, str]], body: str) -> Columns:
-    """Several times faster; a ValueError where a field is not of its column's type."""
-    # Twice, because matches do not overlap: of three empty fields in a row one pass fills the first and the third.
-    filled = body.replace(",,", ",nan,").replace(",,", ",nan,").replace(",\n", ",nan\n")
-    dtypes = [(name, DTYPES[kind]) for name, kind in types]
-    rows = np.loadtxt(io.StringIO(filled), dtype=dtypes, delimiter=",", comments=None)
-    columns = {name: np.ascontiguousarray(rows[name]) for name, _ in types}
-    for column in columns.values():
-        if column.dtype == object:
-            column[column == "nan"] = ""
-    return columns
-
-
-def _typed(values: list[str], kind: str) -> Column:
-    if kind == "s":
-        return np.array(values, dtype=object)
-    if kind == "d":
-        return np.array([_number(value) for value in values], dtype=np.float64)
-    # By way of int, not of float, which holds whole numbers only up to 2**53.
-    with contextlib.suppress(ValueError, OverflowError):
-        return np.array([int(value) for value in values], dtype=np.int64)
-    return np.array([_whole(value) for value in values], dtype=np.int64)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _whole(text: str) -> int:
-    value = _number(text)
-    return int(value) if abs(value) < LARGEST and value % 1 == 0 else -1

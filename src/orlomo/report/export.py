@@ -13,6 +13,7 @@ import numpy as np
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.files import write_bytes_atomically
+from orlomo.printing import say
 from orlomo.records.run import ROUNDS_FILE, Run
 from orlomo.records.tables import METRICS, Columns, Row, read_table
 
@@ -23,7 +24,7 @@ OWN_SCALARS = ("learning_rate", "epoch")
 """The columns that every run has which are drawn beside its metrics."""
 
 
-def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = print) -> list[Path]:
+def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = say) -> list[Path]:
     """Write the run's tables in this format into a folder; returns the files, warns of missing events or metrics."""
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
@@ -105,7 +106,7 @@ class TensorBoardWriter(Callback):
 
     watches_only = True
 
-    def __init__(self, folder: Path, warn: Callable[[str], None] = print):
+    def __init__(self, folder: Path, warn: Callable[[str], None] = say):
         self._writer: SummaryWriter | None = summary_writer()(str(folder))  # None: the disk was full
         self._warn = warn
         self._waiting: list[tuple[int, float]] = []  # delay and eta of reports, until an evaluation comes

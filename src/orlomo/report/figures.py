@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orlomo.files import write_bytes_atomically, writing_to
+from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import Drawn, RunView, Spec
@@ -56,7 +60,9 @@ def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list
                 if has_columns(spec, runs):
                     figure, [axes] = new_figure(1, 1, (7, 4.2))
                     draw_lines(axes, spec, runs, against)
-                    paths += figure_files(figure, folder / f"{spec['name'].removeprefix('metric-')}-{against}")
+                    paths += figure_files(
+                        figure, folder / f"{_file_name(spec['name'].removeprefix('metric-'))}-{against}"
+                    )
     for run in runs:
         (folder / run["name"]).mkdir(parents=True, exist_ok=True)
         for spec in charts:
@@ -93,13 +99,12 @@ def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> Non
             style: dict[str, Any] = {"color": colour_of(run["method"]), "linestyle": DASHES[number % len(DASHES)]}
             style |= {"linewidth": 1.6 + number // len(DASHES), "marker": "" if len(values) > 1 else "o"}
             text = label if len(drawn) == 1 else run["name"] + f", {label}" * (len(curves) > 1)
-            text = text.replace("$", r"\$")  # no mathematics; and a legend leaves out what begins with "_"
-            axes.plot(curve[against], values, label=f" {text}" if text.startswith("_") else text, **style)
+            axes.plot(curve[against], values, label=_legend(text), **style)
     if spec["log"]:
         _logarithmic(axes)
     clocks = {run["clock"] for run in drawn}
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
-    axes.set(xlabel=clock if against == "seconds" else against, ylabel=spec["y_label"])
+    axes.set(xlabel=clock if against == "seconds" else against, ylabel=plain_text(spec["y_label"]))
     axes.grid(alpha=0.25)
     if sum(seen.values()) + len(seen) > 1:  # `seen` has each method's last number, counted from 0
         axes.legend(frameon=False)
@@ -110,7 +115,7 @@ def draw_bars(axes: Axes, spec: Spec, run: RunView) -> None:
     bars = {name: np.array(column, dtype=float) for name, column in _columns(spec, run).items()}
     middle = bars[spec["x"]] + (bars["width"] - 1) / 2
     axes.bar(middle, bars[spec["y"]], bars["width"], color=colour_of(run["method"]))
-    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=spec["y_label"])
+    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=plain_text(spec["y_label"]))
     axes.grid(alpha=0.25, axis="y")
 
 
@@ -127,7 +132,7 @@ def draw_dots(axes: Axes, spec: Spec, run: RunView) -> None:
         axes.figure.colorbar(coloured, label=spec["colour"])
     else:
         axes.plot(x[kept], y[kept], ".", markersize=3, alpha=0.6, color=colour_of(run["method"]))
-    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=spec["y_label"])
+    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=plain_text(spec["y_label"]))
     if shown:
         (left, right), (low, high) = shown[spec["x"]], shown[spec["y"]]
         axes.set(xlim=(left - 1, right + 1), ylim=(low - 0.7, high + 0.7))
@@ -158,7 +163,7 @@ def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
     axes.invert_yaxis()
     labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED))
     axes.set_yticks(labelled, workers[labelled])
-    axes.set(xlabel=run["clock"], ylabel=spec["y_label"])
+    axes.set(xlabel=run["clock"], ylabel=plain_text(spec["y_label"]))
     axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
 
 
@@ -191,9 +196,9 @@ def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> l
         _logarithmic(axes)
     step = first.config.cluster.step_seconds
     unit = f" (a local step of a fast worker takes {step:g})" if first.virtual else ""
-    axes.set(xlabel=first.clock + unit, ylabel=one.label + one.unit, title=title)
+    axes.set(xlabel=first.clock + unit, ylabel=plain_text(one.label + one.unit), title=plain_text(title))
     axes.legend(frameon=False)
-    return figure_files(figure, folder / one.metric)
+    return figure_files(figure, folder / _file_name(one.metric))
 
 
 def draw_means(axes: Axes, runs: dict[str, list[Run]], one: MetricColumn, against: str) -> None:
@@ -203,7 +208,7 @@ def draw_means(axes: Axes, runs: dict[str, list[Run]], one: MetricColumn, agains
             continue
         grid, curves = _curves(group, one, against)
         colour = colour_of(name)
-        axes.plot(grid, curves.mean(axis=0), label=name, color=colour, linewidth=1.8)
+        axes.plot(grid, curves.mean(axis=0), label=_legend(name), color=colour, linewidth=1.8)
         axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
         axes.plot(grid[-1], curves[:, -1].mean(), "o", color=colour, markersize=5)
     axes.grid(alpha=0.25)
@@ -218,6 +223,21 @@ def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[
     return grid, np.stack([np.interp(grid, table[against], one.scale * table[one.column]) for table in tables])
 
 
+def plain_text(text: str) -> str:
+    """A text that is drawn as it is: between dollars it would be mathematics."""
+    return printable(text).replace("$", r"\$")
+
+
+def _legend(text: str) -> str:
+    """A legend leaves out what begins with an underscore."""
+    return plain_text(f" {text}" if text.startswith("_") else text)
+
+
+def _file_name(metric: str) -> str:
+    """The metric's name, as a file's: it comes from the run's folder, and may be anything."""
+    return re.sub(r"[^\w-]", "_", metric)
+
+
 def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """A figure and its panels, row by row."""
     from matplotlib.figure import Figure  # not pyplot: its state belongs to the user
@@ -230,18 +250,21 @@ def figure_files(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and SVG; `path` is without an ending."""
     paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "svg")]
     for one in paths:
-        save_figure(figure, one, one.suffix[1:])
+        drawn = io.BytesIO()
+        save_figure(figure, drawn, one.suffix[1:])
+        with writing_to(one.parent):
+            write_bytes_atomically(one, drawn.getvalue())
     return paths
 
 
-def save_figure(figure: Figure, path: Path | IO[str], kind: str) -> None:
-    """Write a figure to a file, or to something like one; the same plot gives the same bytes."""
+def save_figure(figure: Figure, file: IO[str] | IO[bytes], kind: str) -> None:
+    """Write a figure to a file; the same plot gives the same bytes."""
     from matplotlib import rc_context
 
     # Without a salt the ids in an SVG file are random.
     with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # letters that the font does not have become boxes
-        figure.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
 def colour_of(method: str) -> str:

@@ -10,11 +10,12 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from orlomo import __version__, config
 from orlomo.errors import OrlomoError, RunFolderError, require
 from orlomo.files import write_text_atomically
+from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
 from orlomo.report.figures import (
@@ -74,7 +75,7 @@ def page_content(runs: Sequence[Run], notes: Sequence[str] = ()) -> Content:
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]
-    return {
+    content: Content = {
         "title": title,
         "notes": notes,
         "colours": {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS},
@@ -82,12 +83,24 @@ def page_content(runs: Sequence[Run], notes: Sequence[str] = ()) -> Content:
         "runs": views,
         "differences": differences(tables),
     }
+    return cast(Content, _all_printable(content))
+
+
+def _all_printable(value: object, lines: bool = False) -> object:
+    """Plain nested values with every text in them printable; the config has lines."""
+    if isinstance(value, str):
+        return printable(value, lines)
+    if isinstance(value, dict):
+        return {printable(key): _all_printable(part, lines=key == "config") for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [part if isinstance(part, (int, float)) else _all_printable(part) for part in value]
+    return value
 
 
 def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
     """The page's text. `connect`: the addresses that it may ask for data, as its content security policy says them."""
     parts = {
-        "title": html.escape(str(content.get("title", "orlomo"))),
+        "title": html.escape(printable(content.get("title", "orlomo"))),
         "version": __version__,
         "connect": connect,
         "style": (WEB / "page.css").read_text("utf-8"),
@@ -108,17 +121,17 @@ def _names(folders: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that differ from one another."""
     paths = [folder.resolve() for folder in folders]
     for number, folder in enumerate(folders):
-        require(paths[number] not in paths[:number], f"{_printable(str(folder))} is named more than once")
-    parts = [tuple(map(_printable, path.parts)) for path in paths]
+        require(paths[number] not in paths[:number], f"{folder} is named more than once")
+    parts = [path.parts for path in paths]
     length = 1  # ends: the paths differ
     while len({part[-length:] for part in parts}) < len(parts):
         length += 1
-    return ["/".join(part[-length:]) for part in parts]
-
-
-def _printable(name: str) -> str:
-    """A file's name may hold bytes that are no text."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    names: list[str] = []
+    for part in parts:
+        name = printable("/".join(part[-length:]))
+        alike = sum(one == name or one.startswith(f"{name} (") for one in names)  # differ only in how they are escaped
+        names.append(f"{name} ({alike + 1})" if name in names else name)
+    return names
 
 
 def html_of(run: Run) -> str:
@@ -133,7 +146,8 @@ def html_of(run: Run) -> str:
     numbers += [f"{one.label} {one.text(value)}" for one, value in view.last_values() if value == value]
     if facts["mean_delay"] is not None:
         numbers.append(f"delay {facts['mean_delay']:.1f}, at most {facts['max_delay']}")
-    lines = [f"<b>{html.escape(title)}</b>", html.escape(", ".join(numbers)), *map(html.escape, notes)]
+    lines = [html.escape(printable(line)) for line in (title, ", ".join(numbers), *notes)]
+    lines[0] = f"<b>{lines[0]}</b>"
     return "<div>" + "<br>".join(lines) + (_charts(charts, shown) if facts["reports"] else "") + "</div>"
 
 

@@ -18,9 +18,10 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.text import Text
 
 from orlomo.engines.callbacks import Callback, RunHandle
+from orlomo.printing import printable, say
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.totals import Totals
+from orlomo.report.totals import ASCII_BLOCKS, BLOCKS, Totals
 
 LINE_SECONDS = 5.0
 """Between lines where there is no terminal."""
@@ -36,7 +37,7 @@ class RunProgress:
     """One run on a display, from `ProgressDisplay.add`. `steps`: how much it counts in the time left of all runs."""
 
     def __init__(self, display: ProgressDisplay, name: str, steps: float):
-        self.name, self.steps = name, steps
+        self.name, self.steps = printable(name), steps
         self.totals = Totals()
         self.reports, self.total = 0, 0
         self.evaluated = ""
@@ -62,7 +63,7 @@ class RunProgress:
 
     def evaluation(self, text: str) -> None:
         """The newest evaluation, for display."""
-        self.evaluated = text
+        self.evaluated = printable(text)
 
     def finish(self, announce: bool = False) -> None:
         """The run is over. `announce`: print a line that says so."""
@@ -99,10 +100,10 @@ class ProgressDisplay:
         self._is_screen = not quiet and self._console.is_terminal
         self._live: Live | None = None
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", markup=False),
             console=self._console,
             expand=True,
         )
@@ -136,7 +137,7 @@ class ProgressDisplay:
         run = RunProgress(self, name, steps)
         self._steps_waiting -= steps
         self._bars.update(self._all, description="all runs", visible=self._several)
-        self._at_work[run] = self._bars.add_task(name, total=None, facts="")
+        self._at_work[run] = self._bars.add_task(run.name, total=None, facts="")
         return run
 
     def update(self, run: RunProgress) -> None:
@@ -185,7 +186,7 @@ class ProgressDisplay:
 
     def _line(self, text: str) -> None:
         """Print a line as it is, above the screen where there is one."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(Text(printable(text)), highlight=False, soft_wrap=True)
 
     def _screen(self) -> RenderableType:
         """What is on the screen; drawn a few times a second, by a thread of its own."""
@@ -194,7 +195,13 @@ class ProgressDisplay:
         if runs and runs[0].totals.workers:
             name = [Text(runs[0].name, "dim")] if self._several else []
             lines = self._console.height - FRAME_LINES - len(runs) - 2 * len(name)
-            parts += ["", *name, runs[0].totals.table(lines), "", runs[0].totals.histogram()]
+            parts += [
+                "",
+                *name,
+                runs[0].totals.table(lines),
+                "",
+                runs[0].totals.histogram(BLOCKS if self._console.encoding.startswith("utf") else ASCII_BLOCKS),
+            ]
         return Group(*parts)
 
 
@@ -233,7 +240,7 @@ def evaluation_text(measured: Sequence[MetricColumn], row: Row) -> str:
 
 def warn(text: str) -> None:
     """Print a warning; above the bars where there are any."""
-    print(f"orlomo: warning: {text}", file=sys.stderr)
+    say(f"orlomo: warning: {text}", sys.stderr)
 
 
 def duration(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
+from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, first_of_each
 
@@ -201,7 +204,7 @@ def cells(row: Row, shown: list[MetricColumn]) -> tuple[str, ...]:
 def terminal_table(table: list[Row], title: str, kind: str = "virtual") -> Table:
     """The table for a terminal; `kind` of time."""
     drawn = Table(
-        title=title,
+        title=Text(printable(title)),
         caption=CAPTION.format(kind=kind),
         title_justify="left",
         caption_justify="left",
@@ -209,9 +212,9 @@ def terminal_table(table: list[Row], title: str, kind: str = "virtual") -> Table
         padding=(0, 1, 0, 0),
     )
     for heading in headings(table):
-        drawn.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
+        drawn.add_column(Text(printable(heading)), justify="left" if heading == "method" else "right", no_wrap=True)
     for row in table:
-        drawn.add_row(*cells(row, shown_metrics(table)))
+        drawn.add_row(*(Text(printable(cell)) for cell in cells(row, shown_metrics(table))))
     return drawn
 
 
@@ -230,16 +233,21 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Coll
     | orlomo | 0.1 |
     """
     rule = "|" + "".join("---|" if heading in words else "---:|" for heading in headings)
-    drawn = ["| " + " | ".join(row) + " |" for row in (headings, *rows)]
+    drawn = ["| " + " | ".join(map(_cell, row)) + " |" for row in (headings, *rows)]
     return "\n".join([drawn[0], rule, *drawn[1:]]) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text that neither ends its cell nor is markup."""
+    return re.sub(r"[\\|`*<>\[\]]", r"\\\g<0>", printable(text))
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Rows of one kind as a CSV file."""
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        writer.writerow({name: printable(name) for name in rows[0]})
+        writer.writerows({k: printable(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows)
 
 
 def columns_of(row: DataclassInstance) -> dict[str, object]:

@@ -14,6 +14,9 @@ SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples", "re
 """The columns of the trace that a display reads."""
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+ASCII_BLOCKS = " .:-=+*#@"
+"""From none to the most: for any terminal, and for one that has only ASCII."""
+
 COLUMNS = 40
 """Width of the delay histogram."""
 
@@ -93,7 +96,7 @@ class Totals:
             drawn.add_row("...", f"and {len(workers) - len(chosen)} more")
         return drawn
 
-    def histogram(self) -> Text:
+    def histogram(self, blocks: str = BLOCKS) -> Text:
         """The delays so far, in one line."""
         delays = dict(self.delays)  # a copy, as above
         if not delays:
@@ -104,5 +107,5 @@ class Totals:
         for delay, count in delays.items():
             counts[delay // width] += count
         top = max(counts)
-        bars = "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // top)] for count in counts)
+        bars = "".join(blocks[-(-count * (len(blocks) - 1) // top)] for count in counts)
         return Text.assemble(("delays  0 ", "dim"), bars, (f" {largest}", "dim"))

@@ -12,7 +12,7 @@ import numpy as np
 from orlomo.errors import ConfigError, require
 from orlomo.files import write_atomically, write_text_atomically
 from orlomo.records.run import Run
-from orlomo.report.figures import draw_means, figure_files, new_figure
+from orlomo.report.figures import draw_means, figure_files, new_figure, plain_text
 from orlomo.report.screen import ProgressDisplay
 from orlomo.report.summary import columns_of, without_nan, write_rows
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, choose_rows
@@ -114,7 +114,7 @@ def curves(runs: dict[str, list[Run]], title: str, path: Path) -> list[Path]:
         else:
             panel.set_ylim(bottom=_floor(runs))
     axes[0].legend(frameon=False)
-    figure.suptitle(title)
+    figure.suptitle(plain_text(title))
     return figure_files(figure, path)
 
 

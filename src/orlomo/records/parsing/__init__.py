@@ -1,0 +1,1 @@
+"""Large CSV files: read in blocks, each field by its column's type."""
