@@ -63,6 +63,13 @@ def test_bad_reports_are_refused_and_change_nothing(name: str) -> None:
     drive.server.receive(good)
     with pytest.raises(orlomo.ReportRefused, match="already folded in"):
         drive.server.receive(good)
+    if drive.method.max_workers != 1:
+        late = drive.report(1)
+        drive.leave(1)
+        drive.join(1)  # and holds its next round, or waits for it
+        with pytest.raises(orlomo.ReportRefused, match=r"round \d of worker 1 is over") as refusal:
+            drive.server.receive(late)
+        assert refusal.value.reason == "over"
 
 
 @pytest.mark.parametrize("name", NAMES)

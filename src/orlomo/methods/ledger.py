@@ -13,10 +13,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from orlomo.errors import ConfigError, ReportRefused
+from orlomo.errors import ConfigError, ReportRefused, require, require_at_most
 
 StateDict: TypeAlias = dict[str, Any]
 """What evolves, by name, as in torch. A ledger of a user's own may add anything that JSON can hold."""
+
+
+MOST_WORKERS = 1_000_000
+"""In a run: in the simulator each takes about a kilobyte."""
+
+
+def check_workers(workers: int) -> None:
+    """Raise a `ConfigError` unless a run can have so many."""
+    require(workers >= 1, f"workers must be at least 1, not {workers}")
+    require_at_most(workers, MOST_WORKERS, "workers")
 
 
 class Rules(Protocol):
@@ -151,6 +161,9 @@ class Ledger(ABC):
         # A report that was sent twice: after a lost answer a worker cannot know whether the first one arrived.
         if index <= self.folded.get(worker, -1):
             raise ReportRefused("folded", f"the report of worker {worker} with index {index} is already folded in")
+        begun = self.earlier.get(worker, (0, 0))[0] if held is None else held.round
+        if round is not None and round < begun:  # late: the worker was given up meanwhile, and has joined again
+            raise ReportRefused("over", f"round {round} of worker {worker} is over: its report is not waited for")
         owed = "holds no parameters" if held is None else f"holds index {held.index}, round {held.round}"
         raise ReportRefused("unknown", f"unknown report (worker {worker}, index {index}): worker {worker} {owed}")
 

@@ -163,6 +163,9 @@ class Live(Engine):
             assignments = self.server.receive(report, now - start)
         except ReportRefused as refusal:
             self.session.whole = True  # it has changed nothing
+            if refusal.reason in ("folded", "over") or worker not in self._held:
+                self._log.note(f"report ignored: {refusal}")  # late, or sent twice: what its worker has now is another
+                return
             cause = self.work.why_not_finite(self.config, self._held[worker]) if refusal.reason == "finite" else ""
             if cause:
                 raise self._end(Diverged(f"{refusal}; {cause}")) from None  # computed again it would be no better
