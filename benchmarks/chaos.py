@@ -35,7 +35,9 @@ class Part(NamedTuple):
 PARTS = [
     Part("fuzz", "tests/fuzzing.py --cases 50000 --seed 1 --processes 2", "50,000 damaged run folders", 10),
     Part("histories", "tests/histories.py", "10,000 generated histories of a run's workers", 8),
-    Part("processes", "benchmarks/faults.py processes", "200 real faults, processes", 5),
+    Part("processes", "benchmarks/faults.py processes", "200 real faults, on processes", 5),
+    Part("ray", "benchmarks/faults.py ray", "200 real faults, on Ray", 8),
+    Part("soak", "benchmarks/soak.py --minutes {left}", "8 workers for a while: nothing grows", 12),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""
 
@@ -55,7 +57,7 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
     limit = min(60 * part.minutes, until - begin)
     if limit < 30:
         return Outcome(part, False, 0.0, "no time was left for it")
-    words = part.command.format(left=f"{limit / 60 - 0.5:.1f}").split()
+    words = part.command.format(left=f"{limit / 60 - 1:.1f}").split()
     print(
         f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)} of {_minutes(until - begin)} left)", flush=True
     )

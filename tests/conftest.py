@@ -20,7 +20,12 @@ hypothesis.settings.register_profile(  # not by the clock: the machine may be bu
     "any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any-machine")
-collect_ignore = ["ray_network.py", "ray_private.py", "ray_scenarios.py"]  # scripts, which test_ray.py runs elsewhere
+collect_ignore = [
+    "ray_faults.py",
+    "ray_network.py",
+    "ray_private.py",
+    "ray_scenarios.py",
+]  # scripts, which test_ray.py runs elsewhere
 collect_ignore += ["integrations/lora_with_a_joiner.py"]  # so does test_huggingface.py
 
 

@@ -28,8 +28,10 @@ from orlomo.tasks.data import Batch
 from orlomo.tasks.task import classification_loss
 
 
-def task(folder: Path, samples: int = 640, layer: Callable[[], nn.Module] = nn.ReLU, **more: Any) -> orlomo.Task:
-    """Four classes in eight dimensions; can be sent to other processes."""
+def task(
+    folder: Path, samples: int = 640, layer: Callable[[], nn.Module] = nn.ReLU, pause: float = 0.0, **more: Any
+) -> orlomo.Task:
+    """Four classes in eight dimensions; can be sent to other processes. `pause`: seconds of a local step on Ray."""
     folder.mkdir(parents=True, exist_ok=True)
     source = torch.Generator().manual_seed(7)
     centres = 3.0 * torch.randn(4, 8, generator=source)
@@ -37,7 +39,7 @@ def task(folder: Path, samples: int = 640, layer: Callable[[], nn.Module] = nn.R
     inputs = centres[labels] + torch.randn(samples + 160, 8, generator=source)
     return orlomo.Task(
         model=functools.partial(make_model, folder, layer),
-        loss=functools.partial(loss, folder),
+        loss=functools.partial(loss, folder, pause),
         train_data=(inputs[:samples], labels[:samples]),
         test_data=(inputs[samples:], labels[samples:]),
         batch_size=8,
@@ -53,13 +55,15 @@ def make_model(folder: Path, layer: Callable[[], nn.Module]) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), layer(), nn.Linear(16, 4))
 
 
-def loss(folder: Path, model: nn.Module, batch: Batch) -> Tensor:
+def loss(folder: Path, pause: float, model: nn.Module, batch: Batch) -> Tensor:
     if not torch.is_grad_enabled():  # an evaluation
         (folder / f"evaluated-{os.getpid()}").touch()
         return classification_loss(model, batch)
     mark = folder / f"trainer-{os.getpid()}"
     if not mark.exists():
         mark.touch()
+    if pause and "RAY_RAYLET_PID" in os.environ:  # a replay need not take its time
+        time.sleep(pause)
     return fail(folder, classification_loss(model, batch))
 
 

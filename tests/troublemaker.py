@@ -50,20 +50,33 @@ class Outcome:
 
 
 class Troublemaker(orlomo.Callback):
-    """Makes trouble every few reports, until it has made so much of it."""
+    """Makes trouble every few reports, until it has made so much of it; some reports later the run may end."""
+
+    kinds: tuple[str, ...] = KINDS
+    least = 1  # workers that are there and not stopped, else the next fault waits
+    workers = 4
 
     def __init__(self, folder: Path, faults: int, seed: int):
         self.folder, self.left = folder, faults
         self.source = random.Random(seed)
         self.done: Counter[str] = Counter()
         self.stopped: set[int] = set()
+        self.reports_after = 20 * REPORTS_BETWEEN
+
+    def started(self, run: orlomo.RunHandle) -> None:
+        self.run = run
 
     def event(self, row: dict[str, Any]) -> None:
-        if row["kind"] != "report" or row["reports"] % REPORTS_BETWEEN or not self.left:
+        if row["kind"] != "report" or row["reports"] % REPORTS_BETWEEN:
+            return
+        if not self.left:
+            self.reports_after -= REPORTS_BETWEEN
+            if self.reports_after <= 0:
+                self.run.stop("all faults are made")
             return
         pids = [pid for pid in faulty.trainers(self.folder) if pid not in self.stopped]
-        kind = self.source.choice(KINDS)
-        if not pids or (kind == "stop" and len(self.stopped) >= MOST_STOPPED):
+        kind = self.source.choice(self.kinds)
+        if len(pids) < self.least or (kind == "stop" and len(self.stopped) >= MOST_STOPPED):
             return
         self.make(kind, self.source.choice(pids))
         self.done[kind] += 1
@@ -87,35 +100,46 @@ class Troublemaker(orlomo.Callback):
         self.stopped.discard(pid)
 
 
-def make_trouble(folder: Path, faults: int, seed: int, warn: Any = lambda text: None) -> Outcome:
+def make_trouble(
+    folder: Path,
+    faults: int,
+    seed: int,
+    warn: Any = lambda text: None,
+    kind: type[Troublemaker] = Troublemaker,
+    pause: float = 0.0,
+    **engine: Any,
+) -> Outcome:
     """Train while the faults happen, then look whether anything is missing, twice there, or left behind."""
     before = shared_memory()
-    task = faulty.task(folder / "faults")
-    trouble = Troublemaker(folder / "faults", faults, seed)
+    task = faulty.task(folder / "faults", pause=pause)
+    trouble = kind(folder / "faults", faults, seed)
     begin = time.monotonic()
     run = orlomo.train(
         task,
-        orlomo.OrLoMo(learning_rate=0.02, local_steps=4),
-        workers=4,
-        epochs=(2 * faults + 20) * REPORTS_BETWEEN * 4 * 8 / task.size,  # reports enough for twice the faults
-        engine="processes",
+        orlomo.OrLoMo(learning_rate=0.02, local_steps=1 if pause else 4),
+        workers=kind.workers,
+        epochs=1e5,
         out=folder / "run",
         evaluate_every=10,
         callbacks=[trouble],
         warn=warn,
+        **{"engine": "processes", **engine},
     )
     seconds = time.monotonic() - begin
     events, values = run.event_columns, run.checkpoint.values if run.checkpoint else {}
     reported = events["kind"] == "report"
     pairs = list(zip(events["worker"][reported].tolist(), events["round"][reported].tolist(), strict=True))
     changes = Counter(events["kind"].tolist())
-    once = len(set(pairs)) == len(pairs) == values["reports"] and changes["crash"] == values["membership"]["lost"]
+    # A worker that is lost before it takes part is counted, and is no event.
+    lost = values["membership"]["lost"]
+    once = len(set(pairs)) == len(pairs) == values["reports"] and changes["crash"] <= lost
+    faulty.gone_within(5.0, faulty.trainers(folder / "faults"))
     left = [f"process {pid}" for pid in faulty.trainers(folder / "faults")]
     return Outcome(
         faults=trouble.done,
         accuracy=float(run.metric_columns["test_accuracy"][-1]),
         reports=len(pairs),
-        lost=values["membership"]["lost"],
+        lost=lost,
         refused=values["membership"]["refused"],
         agrees=once and orlomo.replay(run.folder, task=task, jobs=1).agrees,
         left_behind=left + sorted(shared_memory() - before),

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from orlomo.engines.registry import Clock, facts_of, refused_settings, why_refused
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_at_most, unknown_name
 from orlomo.loading import class_digest, function_digest, is_import_path, source_digest
+from orlomo.methods.ledger import check_workers
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
 from orlomo.reading import read_toml
-from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle
+from orlomo.values import Table, about, build, documented, path_of, plain, setting, settle, shown
 
 if TYPE_CHECKING:
     from orlomo.clusters.cluster import Cluster
@@ -31,6 +32,18 @@ FORMAT = 2
 LOOPS_OWN = ("device", "batch_size", "samples", "held_out", "compile")
 METHODS_OWN = ("learning_rate", "weight_decay", "clip_norm", "schedule", "warmup_epochs")
 """Settings of a run, and of its method, that a loop of the user's own has itself, or that its optimizer has."""
+
+MOST_EPOCHS = 1e12
+"""So that samples, of a million an epoch, can be counted in 64 bits."""
+
+MOST_PROCESSES = 10_000
+"""Workers that are processes: each takes some hundred megabytes."""
+
+MOST_THREADS = 1024
+"""Of one worker: more than any machine has cores to use for one."""
+
+SLOWEST = 1e6
+"""The largest pace of a worker: a step of a millisecond then takes a quarter of an hour."""
 
 RECORD_KEYS = ("format", "code")
 """Keys of a run's config.toml that are not settings."""
@@ -103,12 +116,12 @@ class RunConfig:
         settle(self, _names())
         if ".py:" in self.task:  # so that the run can be resumed from any folder
             object.__setattr__(self, "task", str(Path(self.task).absolute()))
-        require(self.workers >= 1, f"workers must be at least 1, not {self.workers}")
+        check_workers(self.workers)
         require(0 < self.epochs < math.inf, f"epochs must be above 0 and finite, not {self.epochs}")
+        require_at_most(self.epochs, MOST_EPOCHS, "epochs")
         require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}")
-        require(
-            self.batch_size is None or self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}"
-        )
+        if self.batch_size is not None:
+            require(self.batch_size >= 1, f"batch_size must be at least 1, not {self.batch_size}")
         require(self.samples is None or self.samples >= 1, f"samples must be at least 1, not {self.samples}")
         require(0 <= self.held_out < 1, f"held_out must be from 0 to below 1, not {self.held_out}")
         if self.compile not in COMPILE:
@@ -118,6 +131,8 @@ class RunConfig:
         require(self.checkpoint_seconds >= 0, f"checkpoint_seconds must be 0 or more, not {self.checkpoint_seconds}")
         require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}")
         require(self.group is None or self.group >= 1, f"group must be at least 1, not {self.group}")
+        for name in ("arguments", "steps", "group") if not self.is_loop else ():
+            require(getattr(self, name) is None, f"{name} is for a loop of your own, with `orlomo run`: leave it out")
         self._check_engine()
         if not self.is_loop:
             self.method.check_schedule(self.epochs)
@@ -131,15 +146,21 @@ class RunConfig:
         left_out = {"cluster": cluster("homogeneous")}
         for name in refused_settings(self.engine):
             require(getattr(self, name) == left_out.get(name), why_refused(self.engine, name))
+        if self.clock == "real":
+            most = f"{self.engine} starts a process for each worker: at most {MOST_PROCESSES:,}, not {self.workers}"
+            require(self.workers <= MOST_PROCESSES, most)
         require(self.threads is None or self.threads >= 1, f"threads must be at least 1, not {self.threads}")
+        require_at_most(self.threads or 1, MOST_THREADS, "threads")
         require(self.devices is None or len(self.devices) > 0, "devices names no device")
         if self.pace is not None:
             count = len(self.pace)
             require(count == self.workers, f"pace has {count} numbers for {self.workers} workers: one each")
             good = all(1 <= pace < math.inf for pace in self.pace)
             require(good, f"pace must be 1 (as fast as it can) or more, not {min(self.pace):g}")
+            require_at_most(max(self.pace), SLOWEST, "pace")
         for name, amount in (self.resources or {}).items():
-            require(0 <= amount < math.inf, f"resources: {name} must be 0 or more, not {amount:g}")
+            require(0 <= amount < math.inf, f"resources: {shown(name)} must be 0 or more, not {amount:g}")
+            require_at_most(amount, 1e18, f"resources: {shown(name)}")
         if (self.resources or {}).get("GPU") and self.device == "cpu":
             object.__setattr__(self, "device", "cuda")  # a worker that reserves a GPU computes on it
 
@@ -255,17 +276,23 @@ def read(path: Path, follow: bool = True) -> dict[str, Any]:
     `follow`: also through a link, for a file that the user has named.
     """
     table = read_toml(path, follow, ConfigError)
-    if isinstance(task := table.get("task"), str) and ".py:" in task:
-        table["task"] = str(path.parent.absolute() / task)
-    if isinstance(own := table.get("method"), dict) and ".py:" in str(own.get("name", "")):
-        own["name"] = str(path.parent.absolute() / own["name"])
-    if isinstance(own, dict) and ".py:" in str(own.get("schedule", "")):
-        own["schedule"] = str(path.parent.absolute() / own["schedule"])
-    if isinstance(chosen := table.get("cluster"), dict):
-        for speed in chosen.get("speeds", []):
-            if isinstance(speed, dict) and str(speed.get("law", "")).startswith("file:"):
-                speed["law"] = f"file:{path.parent.absolute() / speed['law'].removeprefix('file:')}"
+    folder = path.parent.absolute()
+    _in_folder(table, "task", folder)
+    if isinstance(method := table.get("method"), dict):
+        _in_folder(method, "name", folder)
+        _in_folder(method, "schedule", folder)
+    speeds = chosen.get("speeds") if isinstance(chosen := table.get("cluster"), dict) else None
+    for speed in speeds if isinstance(speeds, list) else ():
+        law = speed.get("law") if isinstance(speed, dict) else None
+        if isinstance(law, str) and law.startswith("file:"):
+            speed["law"] = f"file:{folder / law.removeprefix('file:')}"
     return table
+
+
+def _in_folder(table: Table, key: str, folder: Path) -> None:
+    """Where a setting is `FILE.py:NAME`, take the file from this folder."""
+    if isinstance(value := table.get(key), str) and ".py:" in value:
+        table[key] = str(folder / value)
 
 
 def write(config: RunConfig, **more: object) -> str:
@@ -282,14 +309,19 @@ def make_cluster(value: object, where: str) -> Cluster:
     if isinstance(value, Path) or (isinstance(value, str) and value.endswith(".toml")):
         table = read(path_of(value, "cluster"))
         require("cluster" in table, f"{value} has no [cluster] table")
-        return make_cluster(table["cluster"], str(value))
+        named = table["cluster"]
+        further = isinstance(named, str) and named.endswith(".toml")
+        require(not further, f"{value}: cluster must be a table or a preset's name, not another file")
+        return make_cluster(named, str(value))
     if isinstance(value, str):
         return cluster(value)
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: cluster must be an orlomo.Cluster, a preset's name or a table, not {value!r}")
+        raise ConfigError(f"{where}: cluster must be an orlomo.Cluster, a preset's name or a table, not {shown(value)}")
     table = dict(value)
     preset = table.pop("preset", None)
-    require(preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {preset!r}")
+    require(
+        preset is None or isinstance(preset, str), f"{where}: the cluster's preset must be a name, not {shown(preset)}"
+    )
     if preset is not None:
         # The preset's values, with the table's own over them.
         table = {f.name: getattr(cluster(preset), f.name) for f in dataclasses.fields(Cluster)} | table

@@ -101,7 +101,36 @@ def warn(message: str) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to this one; None if none is close."""
+    if len(name) > 2 * LONGEST:  # to compare takes the square of the time
+        return None
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def shown(value: object) -> str:
+    """A value in an error, which is one short line whatever it is.
+
+    >>> shown("digits"), shown([[1] * 100])
+    ("'digits'", '[[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1... (list)')
+    """
+    if callable(value) and not isinstance(value, type):
+        name = getattr(value, "__name__", "")
+        return f"the function {name}" if name and name != "<lambda>" else f"a {type(value).__name__}"
+    if isinstance(value, int) and value.bit_length() > LONGEST_BITS:  # Python refuses to write out the longest
+        return f"a whole number of {value.bit_length()} bits"
+    try:
+        # What is cut off anyway is not written out: a text or a list may have millions of letters or parts.
+        text = repr(value[:LONGEST] if isinstance(value, (str, bytes, list, tuple)) else value)
+    except Exception:  # lists too deep within lists, numbers too long, or whatever a user's own object raises
+        return f"a {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[:60]}... ({type(value).__name__})"
+
+
+LONGEST = 80
+"""Characters of a value that an error shows whole."""
+
+LONGEST_BITS = 256
+"""The same for a whole number, in bits."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
@@ -111,15 +140,26 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     "unknown method 'orlmo': did you mean 'orlomo'? (known: orlomo, asgd)"
     """
     names = list(known)
-    found = nearest(str(name), names)
+    found = nearest(name if isinstance(name, str) else shown(name), names)
     hint = f": did you mean {found!r}?" if found else ""
-    return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
+    return ConfigError(f"unknown {kind} {shown(name)}{hint} (known: {', '.join(names)})")
 
 
 def require(condition: bool, message: str) -> None:
     """Raise a `ConfigError` with this message unless the condition holds."""
     if not condition:
         raise ConfigError(message)
+
+
+def require_at_most(value: float, most: float, what: str) -> None:
+    """Raise a `ConfigError` that says what it is of a number that is too large.
+
+    >>> require_at_most(10**9, 1_000_000, "workers")
+    Traceback (most recent call last):
+    orlomo.errors.ConfigError: workers must be at most 1,000,000, not 1000000000
+    """
+    limit = f"{most:,}" if isinstance(most, int) else f"{most:g}"
+    require(value <= most, f"{what} must be at most {limit}, not {shown(value)}")
 
 
 def require_takes(function: Callable[..., object], arguments: int, wanted: str) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def _load_module(name: str, kind: str) -> ModuleType:
 def name_a_file(name: str, kind: str) -> None:
     """Where `name` is a Python file without the name of something in it: an error that says to give one."""
     for path in (name, f"{name}.py"):
-        if path.endswith(".py") and Path(path).is_file():
+        if path.endswith(".py") and os.path.isfile(path):
             raise ConfigError(f"{name}: say which name in the file is the {kind}, as in {path}:{kind}")
 
 

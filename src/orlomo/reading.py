@@ -67,7 +67,18 @@ def read_toml(path: Path, follow: bool = False, error: type[OrlomoError] = RunFo
     except (ValueError, RecursionError) as failure:
         raise error(f"{path} is not a whole TOML file: {_reason(failure)}") from None
     check_depth(table, str(path), error)
+    _check_whole(table, str(path), error)
     return table
+
+
+def _check_whole(table: dict[str, Any], where: str, error: type[OrlomoError]) -> None:
+    """Refuse whole numbers that TOML does not have: Python reads a hexadecimal one of any length."""
+    waiting: list[object] = [table]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise error(f"{where} has a whole number of {value.bit_length()} bits: at most 64")
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def check_depth(value: object, where: str, error: type[OrlomoError] = RunFolderError) -> None:

@@ -29,8 +29,9 @@ from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
 from orlomo.printing import say
+from orlomo.records.leftovers import forget_if_empty
 from orlomo.records.log import Log
-from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
+from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, free_folder
 from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
@@ -136,6 +137,7 @@ def start(
     """Begin a new run of this config in a new folder."""
     listening = Callbacks(callbacks, warn)
     check_options(jobs, ray, tensorboard)
+    require(not config.is_loop, "directory is for a loop of your own, with `orlomo run`: leave it out")
     chosen = None if out is None else path_of(out, "out").absolute()  # a callback or task may change the directory
     made = task_of(config, task)
     if made.optimizer is not None:

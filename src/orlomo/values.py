@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import shown as shown
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,6 +39,12 @@ READERS: dict[Hint, Callable[[str], object]] = {int: int, float: float, str: str
 WORDS: dict[Hint, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 KINDS: dict[Hint, type] = {int: numbers.Integral, float: numbers.Real}
 """What is taken for a type beside its own objects: they become such."""
+WHOLE = range(-(2**63), 2**63)
+"""Whole numbers that TOML, CSV files read by numpy, and torch can hold: 64 bits."""
+
+LONGEST_TEXT = 1 << 17
+"""Characters of a text: Linux gives a program no longer argument."""
+
 BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
 
@@ -94,12 +101,12 @@ def from_text(text: str, hint: Hint) -> object:
     inner = typing.get_args(hint)
     if origin is typing.Literal:
         known = {str(choice): choice for choice in inner}
-        require(text in known, f"must be one of {', '.join(known)}, not {text!r}")
+        require(text in known, f"must be one of {', '.join(known)}, not {shown(text)}")
         return known[text]
     if origin in (tuple, list):
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        values = _each(parts, inner[0], f"must be {_many(inner[0])} with commas between, not {text!r}")
-        require(_fits(len(values), hint), f"must be {len(inner)} values with commas between, not {text!r}")
+        values = _each(parts, inner[0], f"must be {_many(inner[0])} with commas between, not {shown(text)}")
+        require(_fits(len(values), hint), f"must be {len(inner)} values with commas between, not {shown(text)}")
         return tuple(values) if origin is tuple else values
     if origin is dict:
         return _pairs_from_text(text, inner[1])
@@ -108,13 +115,13 @@ def from_text(text: str, hint: Hint) -> object:
     try:
         return BOOLEANS[text.strip().lower()] if hint is bool else READERS[hint](text)
     except (ValueError, KeyError):
-        raise ConfigError(f"must be {WORDS[hint]}, not {text!r}") from None
+        raise ConfigError(f"must be {WORDS[hint]}, not {shown(text)}") from None
 
 
 def _pairs_from_text(text: str, inner: Hint) -> dict[str, object]:
     """`zone=eu,disk=ssd`. A comma within brackets does not separate: Ray has `zone=in(eu,uk)`."""
     example = "GPU=1,CPU=4" if inner is float else "zone=eu,disk=ssd"
-    wrong = f"must be names and {'amounts' if inner is float else 'values'}, as in {example}, not {text!r}"
+    wrong = f"must be names and {'amounts' if inner is float else 'values'}, as in {example}, not {shown(text)}"
     depth, parts = 0, [""]
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -226,8 +233,22 @@ def convert(value: object, hint: Hint, where: str) -> object:
         except OverflowError:
             raise ConfigError(f"{where} is larger than any float: {shown(value)}") from None
     if hint is int:
-        return int(value)  # type: ignore[call-overload]  # an IntEnum
-    return str.__str__(value) if isinstance(value, str) else value
+        number = int(value)  # type: ignore[call-overload]  # an IntEnum
+        require(number in WHOLE, f"{where} must be a whole number of at most 64 bits, not {shown(number)}")
+        return number
+    return _checked_text(value, where) if isinstance(value, str) else value
+
+
+def _checked_text(value: str, where: str) -> str:
+    text = str.__str__(value)
+    require(len(text) <= LONGEST_TEXT, f"{where} has {len(text):,} characters: at most {LONGEST_TEXT:,}")
+    require("\0" not in text, f"{where} has a NUL character in it: {shown(text)}")
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ConfigError(f"{where} cannot be written to a config, which is UTF-8: {shown(text)}") from None
+    return text
 
 
 def whole(value: object, where: str) -> int:
@@ -245,26 +266,17 @@ def _of_python(value: object) -> object:
     return value
 
 
-def shown(value: object) -> str:
-    """A value in an error, which is one short line whatever it is."""
-    if callable(value) and not isinstance(value, type):
-        name = getattr(value, "__name__", "")
-        return f"the function {name}" if name and name != "<lambda>" else f"a {type(value).__name__}"
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
-
-
 def path_of(value: object, where: str) -> Path:
     """The path that a text or a Path names, `~` expanded; anything else is an error that says `where`."""
     given = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(given, str):
         raise ConfigError(f"{where} must be the name of a folder or file, not {shown(value)}")
     require(bool(given.strip()), f"{where} is empty: give the name of a folder or file")
-    require("\0" not in given, f"{where} is no name of a folder or file: {given!r}")
+    require("\0" not in given, f"{where} is no name of a folder or file: {shown(given)}")
     try:
         return Path(given).expanduser()
     except RuntimeError as error:  # ~somebody, who has no home here
-        raise ConfigError(f"{where} is {given!r}: {error}") from None
+        raise ConfigError(f"{where} is {shown(given)}: {error}") from None
 
 
 def plain(value: object) -> object:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
-from orlomo.clusters.laws import law, recorded
-from orlomo.errors import require, unknown_name
+from orlomo.clusters.laws import LONGEST_SECONDS, law, recorded
+from orlomo.errors import require, require_at_most, shown, unknown_name
+from orlomo.methods.ledger import MOST_WORKERS
 from orlomo.methods.rates import number
 from orlomo.seeds import Rekeyed
-from orlomo.values import settle
+from orlomo.values import path_of, settle
 
 PRESETS = ("homogeneous", "heterogeneous", "heterogeneous:FACTOR", "slow-worker:FACTOR")
 FAULTS = ("crash", "return", "join", "leave")
 BLOCK = 16
 """Rounds whose times are drawn at once for a worker."""
+
+
+def _check_range(value: float, what: str, least: float, most: float) -> None:
+    wanted = "0 or more" if least == 0 else f"above 0: at least {least:g}"
+    require(value >= least, f"{what} must be {wanted}, not {value}")
+    require_at_most(value, most, what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +39,11 @@ class Speed:
 
     def __post_init__(self) -> None:
         settle(self)
-        require(0 <= self.share < math.inf, f"a speed's share must be 0 or more, not {self.share}")
-        require(self.count is None or self.count >= 0, f"a speed's count must be 0 or more, not {self.count}")
-        require(0 < self.factor < math.inf, f"a speed's factor must be above 0, not {self.factor}")
+        _check_range(self.share, "a speed's share", 0, 1e9)
+        _check_range(self.count or 0, "a speed's count", 0, MOST_WORKERS)
+        _check_range(self.factor, "a speed's factor", 1e-9, 1e9)
         if self.law.startswith("file:"):
-            path = str(Path(self.law.removeprefix("file:")).absolute())
+            path = str(path_of(self.law.removeprefix("file:"), "the file of a law of time").absolute())
             recorded(path)
             object.__setattr__(self, "law", f"file:{path}")  # so that the run can be resumed from any folder
         else:
@@ -65,8 +71,8 @@ class Fault:
 
     def __post_init__(self) -> None:
         settle(self)
-        require(0 <= self.time < math.inf, f"a fault's time must be 0 or more, not {self.time}")
-        require(self.worker >= 0, f"a fault's worker must be 0 or more, not {self.worker}")
+        _check_range(self.time, "a fault's time", 0, LONGEST_SECONDS)
+        _check_range(self.worker, "a fault's worker", 0, MOST_WORKERS)
         if self.kind not in FAULTS:
             raise unknown_name("fault", self.kind, FAULTS)
 
@@ -101,9 +107,10 @@ class Cluster:
         require(len(self.speeds) > 0, "a cluster needs at least one entry in speeds")
         if self.per not in ("round", "step"):
             raise unknown_name("value of per", self.per, ("round", "step"))
-        require(0 < self.step_seconds < math.inf, f"step_seconds must be above 0, not {self.step_seconds}")
-        require(0 <= self.latency_seconds < math.inf, f"latency_seconds must be 0 or more, not {self.latency_seconds}")
-        require(self.bytes_per_second >= 0, f"bytes_per_second must be 0 or more, not {self.bytes_per_second}")
+        _check_range(self.step_seconds, "step_seconds", 1e-12, LONGEST_SECONDS)
+        _check_range(self.latency_seconds, "latency_seconds", 0, LONGEST_SECONDS)
+        link = self.bytes_per_second
+        require(link == 0 or link >= 1e-3, f"bytes_per_second must be 0 (free), or 0.001 or more, not {link}")
 
     def kinds(self, workers: int) -> list[Speed]:
         """The speed of each worker from 0 on."""
@@ -117,8 +124,8 @@ class Cluster:
                 cumulated += speed.share / total if total else 0.0
                 upto = math.ceil(max(0, workers - fixed) * cumulated - 0.5)
                 size, given = upto - given, upto
-            result += [speed] * size
-        return (result + [self.speeds[0]] * workers)[:workers]
+            result += [speed] * min(size, workers - len(result))
+        return result + [self.speeds[0]] * (workers - len(result))
 
     def factors(self, workers: int) -> list[float]:
         """Mean time of each worker as a multiple of a fast one's."""
@@ -206,16 +213,16 @@ def cluster(spec: Cluster | str) -> Cluster:
     """
     if isinstance(spec, Cluster):
         return spec
-    require(isinstance(spec, str), f"cluster must be an orlomo.Cluster or a preset's name, not {spec!r}")
+    require(isinstance(spec, str), f"cluster must be an orlomo.Cluster or a preset's name, not {shown(spec)}")
     name, _, text = spec.partition(":")
     if name == "homogeneous" and not text:
         return Cluster(name=spec)
     if name == "heterogeneous":
-        factor = number(text, f"the factor in {spec!r}") if text else 2.0
-        require(factor >= 1, f"the factor in {spec!r} must be at least 1")
+        factor = number(text, f"the factor in {shown(spec)}") if text else 2.0
+        require(factor >= 1, f"the factor in {shown(spec)} must be at least 1")
         return Cluster(name=spec, speeds=(Speed(share=0.75), Speed(share=0.25, factor=factor)))
     if name == "slow-worker" and text:
-        factor = number(text, f"the factor in {spec!r}")
-        require(factor >= 1, f"the factor in {spec!r} must be at least 1")
+        factor = number(text, f"the factor in {shown(spec)}")
+        require(factor >= 1, f"the factor in {shown(spec)} must be at least 1")
         return Cluster(name=spec, speeds=(Speed(), Speed(count=1, factor=factor, law="stall:0.08")))
     raise unknown_name("cluster", spec, PRESETS)

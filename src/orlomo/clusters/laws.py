@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, RunFolderError, require, shown, unknown_name
+from orlomo.files import read_text
 from orlomo.methods.rates import number
 
 LAWS = ("fixed", "gamma:CV", "exponential", "lognormal:CV", "stall:P", "file:PATH")
@@ -26,6 +27,12 @@ Draw = Callable[[np.random.Generator, int, float], Times]
 
 STALL_SPREAD = 0.25
 """Coefficient of variation of the rounds between stalls."""
+
+LONGEST_SECONDS = 1e12
+"""The longest (virtual) time that a setting can name, and a recorded round can take: 30,000 years."""
+
+FILE_BYTES = 16 << 20
+"""The largest file of recorded times: a million rounds or more."""
 
 
 def law(spec: str) -> Draw:
@@ -51,18 +58,18 @@ def law(spec: str) -> Draw:
         deviation = math.sqrt(variance)
         return lambda generator, count, factor: factor * generator.lognormal(-variance / 2, deviation, count)
     if name == "stall":
-        return _stall(number(text, f"the probability in {spec!r}"))
+        return _stall(number(text, f"the probability in {shown(spec)}"))
     raise unknown_name("law of time", spec, LAWS)
 
 
 def _spread(text: str, spec: str) -> float:
-    spread = number(text, f"the spread in {spec!r}") if text else 0.25
-    require(0 < spread <= 100, f"the spread in {spec!r} must be above 0 and at most 100")
+    spread = number(text, f"the spread in {shown(spec)}") if text else 0.25
+    require(1e-6 <= spread <= 100, f"the spread in {shown(spec)} must be from 0.000001 to 100")
     return spread
 
 
 def _stall(probability: float) -> Draw:
-    require(0 < probability <= 1, f"the probability of a stall must be above 0 and at most 1, not {probability}")
+    require(1e-9 <= probability <= 1, f"the probability of a stall must be from 1e-9 to 1, not {probability}")
     shape = 1.0 / STALL_SPREAD**2
 
     def draw(generator: np.random.Generator, count: int, factor: float) -> Times:
@@ -78,17 +85,19 @@ def recorded(path: str) -> tuple[tuple[float, ...], ...]:
     """Times from a CSV file with the columns `worker,seconds`, one row per round, as one tuple per worker."""
     times: dict[str, list[float]] = {}
     try:
-        with Path(path).open(newline="") as file:
-            reader = csv.DictReader(file)
-            require(
-                reader.fieldnames is not None and {"worker", "seconds"} <= set(reader.fieldnames),
-                f"{path}: the first line must name the columns worker,seconds",
-            )
-            for row in reader:
-                seconds = number(row["seconds"] or "", f"{path}, line {reader.line_num}: seconds")
-                require(seconds > 0, f"{path}, line {reader.line_num}: seconds must be above 0")
-                times.setdefault(row["worker"], []).append(seconds)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the recorded times {path}: {error}") from None
+        reader = csv.DictReader(read_text(Path(path), FILE_BYTES, follow=True).splitlines())
+        require(
+            reader.fieldnames is not None and {"worker", "seconds"} <= set(reader.fieldnames),
+            f"{path}: the first line must name the columns worker,seconds",
+        )
+        for row in reader:
+            where = f"{path}, line {reader.line_num}: seconds"
+            seconds = number(row["seconds"] or "", where)
+            require(0 < seconds <= LONGEST_SECONDS, f"{where} must be above 0 and at most {LONGEST_SECONDS:g}")
+            times.setdefault(row["worker"], []).append(seconds)
+    except OSError as error:
+        raise ConfigError(f"cannot read the recorded times {path}: {error.strerror}") from None
+    except (RunFolderError, csv.Error) as error:
+        raise ConfigError(f"cannot read the recorded times: {error}") from None
     require(bool(times), f"{path}: no times in it")
     return tuple(tuple(rows) for rows in times.values())

@@ -19,7 +19,7 @@ from orlomo.engines.registry import Clock, Facts
 from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
 from orlomo.engines.work import TaskWork, Work
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, require, shown
 from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
@@ -127,7 +127,7 @@ def check_devices(devices: Iterable[str]) -> None:
             torch.empty(0, device=device)  # names alone prove nothing: `cuda:7` may not be there
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
-            raise ConfigError(f"device {device!r} cannot be used here: {reason}") from None
+            raise ConfigError(f"device {shown(device)} cannot be used here: {reason[:200]}") from None
 
 
 def job_count(jobs: int | None) -> int:

@@ -11,11 +11,13 @@ from torch import Tensor
 from orlomo.config import RunConfig
 from orlomo.engines.optimizer import OptimizerSteps
 from orlomo.engines.trial.numbers import bad_data
+from orlomo.errors import require
 from orlomo.methods.messages import Assignment
 from orlomo.methods.state import Layout
 from orlomo.tasks.buffers import Buffers, Encoding
 from orlomo.tasks.evaluation import load_trained
 from orlomo.tasks.task import Task
+from orlomo.values import WHOLE
 
 
 class Initial(NamedTuple):
@@ -106,4 +108,8 @@ def planned_samples(config: RunConfig, task: Task) -> int:
 
 def planned_reports(config: RunConfig, task: Task) -> int:
     """Reports in the run; a synchronous one ends with the barrier that this falls into."""
-    return max(1, math.ceil(config.epochs * task.size / (config.method.local_steps * task.batch_size)))
+    a_round = config.method.local_steps * task.batch_size
+    reports = max(1, math.ceil(config.epochs * task.size / a_round))
+    good = reports * a_round in WHOLE
+    require(good, f"{config.epochs:g} epochs of {task.size:,} samples are too many to count them in 64 bits")
+    return reports

@@ -13,10 +13,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from orlomo.errors import ConfigError, ReportRefused
+from orlomo.errors import ConfigError, ReportRefused, require, require_at_most
 
 StateDict: TypeAlias = dict[str, Any]
 """What evolves, by name, as in torch. A ledger of a user's own may add anything that JSON can hold."""
+
+
+MOST_WORKERS = 1_000_000
+"""In a run: in the simulator each takes about a kilobyte."""
+
+
+def check_workers(workers: int) -> None:
+    """Raise a `ConfigError` unless a run can have so many."""
+    require(workers >= 1, f"workers must be at least 1, not {workers}")
+    require_at_most(workers, MOST_WORKERS, "workers")
 
 
 class Rules(Protocol):

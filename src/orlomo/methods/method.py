@@ -17,9 +17,9 @@ from typing import ClassVar, cast
 
 from torch import Tensor
 
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, require, require_at_most
 from orlomo.methods import rates
-from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Fold, Ledger
+from orlomo.methods.ledger import AsynchronousLedger, BarrierLedger, Fold, Ledger, check_workers
 from orlomo.methods.messages import Report, WorkerState
 from orlomo.methods.server import Server
 from orlomo.methods.state import Layout, ServerState, plain_numbers
@@ -29,6 +29,9 @@ from orlomo.values import convert, settle
 RESERVED = ("ledger", "numbers")
 """Keys of a server's `state_dict` that are not vectors."""
 
+
+MOST_LOCAL_STEPS = 1_000_000
+"""In a round: which samples all of its steps take is drawn at once."""
 
 RULES = ("rate", "eta", "weight")
 """What a method is asked for numbers; what a user's own gives is checked."""
@@ -124,10 +127,13 @@ class Method(ABC):
         settle(self)
         positive = math.isfinite(self.learning_rate) and self.learning_rate > 0
         require(positive, f"learning_rate must be above 0, not {self.learning_rate}")
+        require_at_most(self.learning_rate, rates.LARGEST_LEARNING_RATE, "learning_rate")
         require(self.local_steps >= 1, f"local_steps must be at least 1, not {self.local_steps}")
+        require_at_most(self.local_steps, MOST_LOCAL_STEPS, "local_steps")
         require(
             0 <= self.weight_decay < math.inf, f"weight_decay must be 0 or more, and finite, not {self.weight_decay}"
         )
+        require_at_most(self.weight_decay, rates.LARGEST, "weight_decay")
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm must be above 0, not {self.clip_norm}")
         object.__setattr__(self, "schedule", rates.resolve(self.schedule))
         rates.schedule(self.schedule, self.warmup_epochs)(0.0)
@@ -207,7 +213,11 @@ class Method(ABC):
         """gamma after this many samples."""
         if not self.varies:
             return self.learning_rate
-        return self.learning_rate * rates.schedule(self.schedule, self.warmup_epochs)(samples / epoch_samples)
+        factor = rates.schedule(self.schedule, self.warmup_epochs)(samples / epoch_samples)
+        rate = self.learning_rate * factor
+        if not rate <= rates.LARGEST_LEARNING_RATE:
+            raise ConfigError(f"the schedule gives the learning rate {rate:g} at epoch {samples / epoch_samples:g}")
+        return rate
 
     def check_schedule(self, epochs: float) -> None:
         """Raise a `ConfigError` where the schedule gives no learning rate for an epoch up to this one."""
@@ -238,7 +248,7 @@ class Method(ABC):
 
     def ledger(self, workers: int, epoch_samples: int | None = None) -> Ledger:
         """The server's bookkeeping alone, not started: what a schedule is made with."""
-        require(workers >= 1, f"workers must be at least 1, not {workers}")
+        check_workers(workers)
         if self.max_workers is not None and workers > self.max_workers:
             raise ConfigError(f"{self.name} runs on {self.max_workers} worker, not {workers}")
         require(epoch_samples is not None or not self.varies, "a learning-rate schedule needs epoch_samples")

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_at_most, shown, unknown_name
 from orlomo.loading import absolute, load_attribute
 
 GLOBAL_RATES = ("delay-adaptive", "constant")
@@ -22,6 +22,16 @@ SCHEDULES = ("constant", "step", "cosine")
 
 Factor: TypeAlias = Callable[[float], float]
 """epoch -> factor on the learning rate."""
+
+LARGEST = 1e15
+"""The largest global rate, server's rate, weight decay and factor of a schedule: with 32 bits for a number, products of
+two of them are still numbers."""
+
+LARGEST_LEARNING_RATE = 1e30
+"""The same for a learning rate, which is also divided by small numbers."""
+
+MOST_DROPS = 1000
+"""In a schedule: each step of a run goes through all of them."""
 
 ScheduleSpec: TypeAlias = str | Factor
 """A schedule as a user gives it."""
@@ -49,7 +59,8 @@ def global_rate(spec: str) -> Callable[[int, int], float]:
         if not value:
             return lambda delay, workers: 1.0 / workers
         eta = number(value, "the constant global rate")
-        require(eta > 0, f"the constant global rate must be above 0, not {value}")
+        require(eta > 0, f"the constant global rate must be above 0, not {shown(value)}")
+        require_at_most(eta, LARGEST, "the constant global rate")
         return lambda delay, workers: eta
     raise unknown_name("global rate", spec, GLOBAL_RATES)
 
@@ -115,14 +126,14 @@ def check(spec: ScheduleSpec, epochs: float) -> None:
     factor = _own(spec)
     for epoch in (epochs * part / 100 for part in range(101)):
         first, second = factor(epoch), factor(epoch)
-        why = f"the schedule {_name(spec)} gives {first!r} and then {second!r} for epoch {epoch:g}"
+        why = f"the schedule {_name(spec)} gives {shown(first)} and then {shown(second)} for epoch {epoch:g}"
         require(first == second, f"{why}: it must depend on the epoch alone")
 
 
 def _function(found: object, spec: str | None) -> Callable[[float], object]:
     what = "schedule" if spec is None else spec
     wanted = "a function of the epoch, a text such as 'cosine:160', or 'FILE.py:NAME' of a function"
-    require(callable(found) and not isinstance(found, type), f"{what} must be {wanted}, not {found!r}")
+    require(callable(found) and not isinstance(found, type), f"{what} must be {wanted}, not {shown(found)}")
     assert callable(found)
     try:
         inspect.signature(found).bind(0.0)
@@ -144,7 +155,7 @@ def _own(spec: ScheduleSpec) -> Factor:
             if 0 <= value < math.inf:
                 return value
         wanted = "it must give a finite number of 0 or more"
-        raise ConfigError(f"the schedule {_name(spec)} gives {found!r} for epoch {epoch:g}: {wanted}")
+        raise ConfigError(f"the schedule {_name(spec)} gives {shown(found)} for epoch {epoch:g}: {wanted}")
 
     return factor
 
@@ -165,15 +176,17 @@ def _shape(spec: str) -> Factor:
     if name == "step":
         epochs_text, _, factor_text = text.partition("@")
         factor = number(factor_text, "the drop factor") if factor_text else 0.1
-        require(0 < factor < math.inf, f"the drop factor must be above 0, not {factor_text}")
         drops = [number(part, "a drop's epoch") for part in epochs_text.split(",")]
-        require(min(drops) > 0, f"a drop's epoch must be above 0, not {min(drops):g}: {spec!r}")
+        require_at_most(len(drops), MOST_DROPS, "the number of drops in a schedule")
+        require(factor > 0, f"the drop factor must be above 0, not {shown(factor_text)}")
+        require_at_most(factor, LARGEST ** (1 / len(drops)), "the drop factor")  # or the last would be no number at all
+        require(min(drops) > 0, f"a drop's epoch must be above 0, not {min(drops):g}: {shown(spec)}")
         rising = all(first < second for first, second in pairwise(drops))
-        require(rising, f"the epochs of drops must rise, as in step:80,120, not {spec!r}")
+        require(rising, f"the epochs of drops must rise, as in step:80,120, not {shown(spec)}")
         return lambda epoch: factor ** sum(epoch >= drop for drop in drops)
     if name == "cosine":
         end = number(text, "the cosine's last epoch")
-        require(end > 0, f"the cosine's last epoch must be above 0, not {text}")
+        require(end > 0, f"the cosine's last epoch must be above 0, not {shown(text)}")
         return lambda epoch: 0.5 * (1.0 + math.cos(math.pi * min(1.0, epoch / end)))
     raise unknown_name("schedule", spec, SCHEDULES)
 
@@ -195,11 +208,17 @@ def check_momentum(momentum: float) -> None:
     require(0 <= momentum < 1, f"momentum must be at least 0 and below 1, not {momentum}")
 
 
+def check_server_rate(rate: float) -> None:
+    """Raise a `ConfigError` unless this is a rate of the server."""
+    require(0 < rate < math.inf, f"server_rate must be above 0, not {rate}")
+    require_at_most(rate, LARGEST, "server_rate")
+
+
 def number(text: str, what: str) -> float:
     """The finite number in `text`, or an error that says what it was meant to be."""
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(f"{what} must be a number, not {text!r}") from None
-    require(math.isfinite(value), f"{what} must be finite, not {text!r}")
+        raise ConfigError(f"{what} must be a number, not {shown(text)}") from None
+    require(math.isfinite(value), f"{what} must be finite, not {shown(text)}")
     return value

@@ -14,7 +14,7 @@ from typing import TypedDict, cast
 
 from orlomo import __version__, config
 from orlomo.errors import OrlomoError, RunFolderError, require
-from orlomo.files import write_text_atomically
+from orlomo.files import check_target, write_text_atomically, writing_to
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
@@ -60,10 +60,11 @@ def write_report(folders: Sequence[Path], path: Path) -> Content:
             notes.append(f"{error}; it is left out.")
     if not runs:
         raise RunFolderError(f"there is no run among these {len(folders)} folders: {notes[0]}")
-    require(not path.is_dir(), f"{path} is a folder: give the page a file's name with -o")
+    check_target(path)
     content = page_content(runs, notes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, page_of(content))
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, page_of(content))
     return content
 
 

@@ -30,6 +30,13 @@ TASKS = {
 """Every built-in task by its name on the command line: where the function is that makes it, below `orlomo.tasks`."""
 
 
+MOST_REPEATED = 100_000
+"""Samples in a batch that is larger than the training data, each of which is then in it several times."""
+
+MOST_IN_A_ROUND = 1 << 25
+"""Samples in a round: which they are is drawn at once, 8 bytes each."""
+
+
 def task(name: str | Path, batch_size: int | None = None) -> Task:
     """A built-in task by its name, or a user's own: `my_task.py:task` or `package.module:task` (a Task, or a function
     that makes one).
@@ -51,6 +58,13 @@ def task_of(config: RunConfig, given: Task | None = None) -> Task:
     if config.batch_size is not None:
         made = dataclasses.replace(made, batch_size=config.batch_size)
     made = subset(made, config.samples, config.held_out)
+    largest, size = max(made.size, MOST_REPEATED), made.batch_size
+    require(
+        size <= largest, f"batch_size must be at most {largest:,} with {made.size:,} training samples, not {size:,}"
+    )
+    a_round = config.method.local_steps * size
+    many = f"a round of {config.method.local_steps:,} local steps of {size:,} samples is too large"
+    require(a_round <= MOST_IN_A_ROUND, f"{many}: at most {MOST_IN_A_ROUND:,} samples; lower local_steps or batch_size")
     return made if config.compile == "auto" else dataclasses.replace(made, compile=config.compile == "on")
 
 

@@ -9,13 +9,11 @@ eta -> `server_rate`, K -> `fold.workers`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from orlomo.errors import require
 from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
@@ -46,7 +44,7 @@ class AsyncMomentum(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         rates.check_momentum(self.momentum)
-        require(0 < self.server_rate < math.inf, f"server_rate must be above 0, not {self.server_rate}")
+        rates.check_server_rate(self.server_rate)
 
     def worker(self, params: Tensor) -> WorkerRule:
         return PlainSteps(params, self.weight_decay, self.clip_norm)

@@ -10,7 +10,6 @@ N -> `every`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,7 +57,7 @@ class DelayedNesterov(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         rates.check_momentum(self.momentum)
-        require(0 < self.server_rate < math.inf, f"server_rate must be above 0, not {self.server_rate}")
+        rates.check_server_rate(self.server_rate)
         require(self.every is None or self.every >= 1, f"every must be at least 1, not {self.every}")
         require(0 <= self.spread <= 1 / (self.every or 1), f"spread must be from 0 to 1/N, not {self.spread}")
 

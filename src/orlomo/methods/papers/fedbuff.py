@@ -17,6 +17,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from orlomo.errors import require, unknown_name
+from orlomo.methods import rates
 from orlomo.methods.ledger import Fold
 from orlomo.methods.messages import Report
 from orlomo.methods.method import Method
@@ -52,7 +53,7 @@ class FedBuff(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.every >= 1, f"every must be at least 1, not {self.every}")
-        require(0 < self.server_rate < math.inf, f"server_rate must be above 0, not {self.server_rate}")
+        rates.check_server_rate(self.server_rate)
         if self.staleness not in STALENESS:
             raise unknown_name("count of staleness", self.staleness, STALENESS)
 
