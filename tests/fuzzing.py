@@ -32,7 +32,7 @@ from fuzz_commands import COMMANDS, NAMES, Answer, Place
 from fuzz_corpus import snapshot
 from fuzz_damage import Damage, Damager
 
-SECONDS = 4.0
+SECONDS = 20.0
 """After which a command hangs."""
 
 MEMORY = 1 << 31
@@ -109,7 +109,8 @@ class Fuzz:
         key = corpus, command, name
         if key not in self._clean:
             self.place.set_up(self.corpus[corpus], name)
-            self._clean[key] = COMMANDS[command].call(self.place)
+            with limited():
+                self._clean[key] = COMMANDS[command].call(self.place)
         return self._clean[key]
 
 
