@@ -62,6 +62,9 @@ LIGHT = (
 )
 """What can be imported without waiting for torch or numpy."""
 
+PRINTS = {"printing", "commands.main", "commands.output"}
+"""What may call `print`: all else prints names of users' folders and texts of their files."""
+
 MOST_LINES = 350
 LONGER: dict[str, str] = {}
 """Files above that, and why."""
@@ -138,6 +141,13 @@ def test_no_folder_is_too_large() -> None:
     folders = {path.parent for path in MODULES.values()}
     count = {f: sum(not path.stem.startswith("__") for path in f.glob("*.py")) for f in folders}
     assert {f.relative_to(ROOT).as_posix() for f, modules in count.items() if modules > MOST_MODULES} == set(LARGER)
+
+
+def test_texts_are_printed_in_one_place() -> None:
+    for name in MODULES.keys() - PRINTS:
+        for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
+            prints = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            assert not prints, f"orlomo.{name}, line {node.lineno}: use orlomo.printing.say, which escapes"
 
 
 @pytest.mark.parametrize("name", LIGHT)

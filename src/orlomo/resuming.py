@@ -26,7 +26,7 @@ from orlomo.locks import lock
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
-from orlomo.printing import say
+from orlomo.printing import quoted, say
 from orlomo.records.changes import Change, changed, stages, write_changes
 from orlomo.records.leftovers import check_begun, has_rows
 from orlomo.records.recorder import tidy
@@ -83,7 +83,8 @@ def resume(
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
-            warn(f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`")
+            command = f"orlomo export {quoted(str(run.folder))} --format tensorboard"
+            warn(f"{run.folder} is finished; for TensorBoard: `{command}`")
         tidy(run)
         return run
     real = run.config.clock == "real"

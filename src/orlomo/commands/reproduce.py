@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from orlomo.commands.flags import Commands, folder_argument, name_list
 from orlomo.commands.output import print_json
 from orlomo.errors import Interrupted, require
-from orlomo.printing import printable, say
+from orlomo.printing import printable, quoted, say
 
 
 def add(commands: Commands) -> None:
@@ -56,7 +55,7 @@ def call(options: argparse.Namespace) -> int:
         trained = _grid(options, table) if trains else None
     except Interrupted as stop:
         # Finished cells are kept, so the same command continues.
-        again = shlex.join(["orlomo", *sys.argv[1:]])
+        again = " ".join(map(quoted, ["orlomo", *sys.argv[1:]]))
         raise Interrupted(f"{stop}. Continue with: {again}", stop.signal_number) from None
     if options.json and not options.tune:
         parts = [part for part in (measured, trained) if part is not None]
