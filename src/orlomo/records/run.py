@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shlex
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ from orlomo.files import check_file, is_file, is_there, read_bytes, short
 from orlomo.locks import is_being_written
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
+from orlomo.printing import quoted
 from orlomo.reading import TOML_BYTES, read_json
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
@@ -336,7 +336,7 @@ def resume_command(folder: Path, task: str = "") -> str:
     """What to type to continue a run; in Python for a task that only Python has."""
     if task == "custom":
         return f"orlomo.resume({short(folder)!r}, task=...)"
-    return f"orlomo resume {shlex.quote(short(folder))}"
+    return f"orlomo resume {quoted(short(folder))}"
 
 
 def config_sha256(folder: Path) -> str:
