@@ -155,7 +155,8 @@ def start(
         try_task(config, made, warn)
         jobs = jobs_for(config, made, jobs, warn)
         folder = chosen or free_folder(config, made.name).absolute()
-        create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
+        columns = [one.described() for one in measured(made)]
+        create_folder(folder, config, columns, describe(made, config.workers), warn)
         try:
             return run_engine(Run(folder), config, TaskWork(made), jobs, ray, tensorboard, listening)
         except BaseException:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 from orlomo.errors import RunFolderError
 from orlomo.files import is_there, short
+from orlomo.printing import quoted
 from orlomo.reading import read_json
 from orlomo.records.tables import MetricColumn
 
@@ -43,7 +43,7 @@ def resume_command(folder: Path, task: str = "") -> str:
     """What to type to continue a run; in Python for a task that only Python has."""
     if task == "custom":
         return f"orlomo.resume({short(folder)!r}, task=...)"
-    return f"orlomo resume {shlex.quote(short(folder))}"
+    return f"orlomo resume {quoted(short(folder))}"
 
 
 def read_measured(folder: Path) -> tuple[MetricColumn, ...]:

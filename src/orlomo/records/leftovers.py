@@ -14,8 +14,8 @@ from orlomo.locks import lock
 from orlomo.records.best import NEXT, READABLE
 from orlomo.records.changes import CHANGES
 from orlomo.records.folders import MEASURED, ROUNDS_FILE, WORKER_DATA, read_measured
+from orlomo.trust import SIGNATURE
 
-SIGNATURE = "signature.json"
 LOCK = ".lock"
 
 BEFORE = (MEASURED, WORKER_DATA, SIGNATURE)

@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from orlomo import config as configuration
+from orlomo import trust
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
@@ -179,7 +180,11 @@ def tidy(run: Run) -> None:
 
 
 def create_folder(
-    folder: Path, config: RunConfig, measured: Iterable[MetricColumn], data: list[dict[str, object]] | None = None
+    folder: Path,
+    config: RunConfig,
+    measured: Iterable[MetricColumn],
+    data: list[dict[str, object]] | None = None,
+    warn: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Make a new run folder for a run that measures these; one that holds a run already is an error.
 
@@ -199,9 +204,12 @@ def create_folder(
         _remove_half_written(folder)
         description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
         write_text_atomically(folder / MEASURED, description + "\n")  # first: by it the others are known to be ours
-        remove(folder / WORKER_DATA)
+        for left in (WORKER_DATA, trust.SIGNATURE):  # of a process that was killed
+            remove(folder / left)
         if data:
             write_text_atomically(folder / WORKER_DATA, json.dumps(data, indent=1) + "\n")
+        if (unsigned := trust.sign(folder, text, configuration.to_table(config))) is not None:
+            warn(unsigned)
         write_text_atomically(folder / "config.toml", text)  # last: with it the folder is a run
 
 
