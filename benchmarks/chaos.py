@@ -37,6 +37,7 @@ PARTS = [
     Part("histories", "tests/histories.py", "10,000 generated histories of a run's workers", 8),
     Part("processes", "benchmarks/faults.py processes", "200 real faults, on processes", 5),
     Part("ray", "benchmarks/faults.py ray", "200 real faults, on Ray", 8),
+    Part("strangers", "benchmarks/strangers.py", "Ray's ports, tried by strangers on its network", 5),
     Part("soak", "benchmarks/soak.py --minutes {left}", "8 workers for a while: nothing grows", 12),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""
