@@ -11,6 +11,7 @@ files of a run. Processes are forked from one that has loaded torch, so that a p
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -34,9 +35,17 @@ import orlomo
 from killing import MODES, Killer, Point
 from orlomo.engines.live.control import FOLDER
 from orlomo.engines.processes.starter import Starter
-from orlomo.engines.registry import engine_class
 from orlomo.errors import RunFolderError
 from orlomo.records import recorder
+
+for _name in (
+    "engines.processes.engine",
+    "engines.simulated.engine",
+    "methods.papers.orlomo",
+    "resuming",
+    "tasks.theory",
+):
+    importlib.import_module(f"orlomo.{_name}")  # before anything is forked
 
 FILES = re.compile(
     r"config\.toml|events\.csv|metrics\.csv|metrics\.json|changes\.json|signature\.json|log\.txt|\.lock|"
@@ -318,9 +327,8 @@ def main() -> int:
     begin = time.monotonic()
     names = options.scenarios or list(SCENARIOS)
     torch.set_num_threads(1)
-    for name in names:
-        engine_class(SCENARIOS[name].engine)  # loaded before anything is forked
     place = Path(tempfile.mkdtemp(prefix="matrix-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    os.environ["XDG_CONFIG_HOME"] = str(place / "configuration")
     os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
     (place / "temporary").mkdir()
     try:
