@@ -94,6 +94,7 @@ class Scenario:
 
     engine = "simulated"
     same_bits = True
+    epochs = 0.7, 1.0
 
     def callbacks(self) -> list[orlomo.Callback]:
         return [orlomo.KeepBest("train_loss")]
@@ -120,7 +121,7 @@ class Scenario:
 
     def more(self, folder: Path) -> None:
         """The second command: the run is continued with other settings."""
-        changes = {"epochs": 1.0, "learning_rate": 0.01}
+        changes = {"epochs": self.epochs[1], "learning_rate": 0.01}
         orlomo.resume(folder, jobs=1, callbacks=self.callbacks(), warn=_ignore, **changes)
 
     def carry_out(self, folder: Path) -> None:
@@ -150,6 +151,7 @@ class Processes(Scenario):
 
     engine = "processes"
     same_bits = False
+    epochs = 0.4, 0.6
 
     def callbacks(self) -> list[orlomo.Callback]:
         return [*super().callbacks(), Asks()]
@@ -260,7 +262,7 @@ class Matrix:
 
 def _prepared(folder: Path, point: Point | None = None) -> Killer:
     """This process is to do the same every time, and to die where it is told to."""
-    recorder.time, recorder.CHECKPOINT_SHARE = Clock(), 0.15  # type: ignore[assignment]
+    recorder.time, recorder.CHECKPOINT_SHARE = Clock(), 0.08  # type: ignore[assignment]
     killer = Killer(folder, point)
     killer.install()
     return killer

@@ -62,10 +62,11 @@ class Killer:
         if when == "half" and half is not None:
             half()
             die()
-        result = act()
-        if when:
-            die()
-        return result
+        try:
+            return act()
+        finally:
+            if when:
+                die()
 
     def _counted(self, name: str, original: Callable[..., Any], position: int = 0) -> Callable[..., Any]:
         @functools.wraps(original)
