@@ -29,6 +29,7 @@ from orlomo.methods import rates
 from orlomo.methods.method import Method
 from orlomo.printing import quoted, say
 from orlomo.records.changes import Change, changed, stages, write_changes
+from orlomo.records.folders import MODEL
 from orlomo.records.leftovers import check_begun, has_rows
 from orlomo.records.recorder import tidy
 from orlomo.records.run import Run
@@ -83,7 +84,11 @@ def resume(
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
-    if run.finished and not _continues(run, epochs, learning_rate):
+    _ = run.resumable  # an error where the record is damaged
+    damaged = [one for one in run.findings(MODEL) if one.file == MODEL] if run.finished else []
+    for finding in damaged:
+        warn(f"{run.folder}/{finding}; it is written again")
+    if run.finished and not damaged and not _continues(run, epochs, learning_rate):
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
