@@ -12,7 +12,7 @@ from orlomo.config import RunConfig, same_run
 from orlomo.engines.callbacks import Callback
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.errors import Diverged, RunFolderError
-from orlomo.files import write_atomically, write_text_atomically
+from orlomo.files import write_atomically, write_text_atomically, writing_to
 from orlomo.loading import is_import_path
 from orlomo.methods.registry import method_class, settings_of
 from orlomo.printing import say
@@ -125,11 +125,12 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
     result = Comparison(table, runs, reference, folder, comparison_figure(runs, title, folder))
     text = json.dumps(result.to_json(), indent=1)
-    for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
-        path = folder / name
-        write_text_atomically(path, content)
+    with writing_to(folder):
+        for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
+            path = folder / name
+            write_text_atomically(path, content)
+            result.files.append(path)
+        path = folder / "comparison.csv"
+        write_atomically(path, lambda temporary: write_rows(temporary, [row.values() for row in table]))
         result.files.append(path)
-    path = folder / "comparison.csv"
-    write_atomically(path, lambda temporary: write_rows(temporary, [row.values() for row in table]))
-    result.files.append(path)
     return result

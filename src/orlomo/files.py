@@ -104,8 +104,19 @@ def is_file(path: Path) -> bool:
 
 
 def check_file(path: Path) -> None:
-    """Raise unless `path` is a regular file: for libraries that open files by their names."""
+    """Raise unless `path` is a regular file, and no link."""
     open_to_read(path).close()
+
+
+@contextlib.contextmanager
+def name_to_read(path: Path) -> Iterator[Path]:
+    """For libraries that open files by their names: one of this file, which is a regular one.
+
+    A file's own name may be bytes that are no UTF-8, which safetensors refuses.
+    """
+    with open_to_read(path) as file:
+        opened = Path(f"/proc/self/fd/{file.fileno()}")
+        yield opened if opened.exists() else path
 
 
 def subfolder(folder: Path, name: str, make: bool = False) -> Path:
@@ -145,6 +156,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     sync_folder(path.parent)
 
 
+def check_target(path: Path) -> None:
+    """Refuse what the user has named for a file to be written, where it is something else: it would be replaced."""
+    if path.is_dir():
+        raise RunFolderError(f"{path} is a folder: give a file's name with --out")
+    if path.exists() and not path.is_file():
+        raise RunFolderError(f"{path} is no regular file: give a file's name with --out, or - for standard output")
+
+
 def sync_folder(folder: Path) -> None:
     """A new name must be on the disk too, not only the content."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -169,11 +188,15 @@ def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def temporary_files(folder: Path) -> list[Path]:
+    """What is being written in this folder, or was when its process was killed."""
+    return [path for path in folder.glob(".*.tmp") if TEMPORARY.fullmatch(path.name) and is_file(path)]
+
+
 def remove_temporary_files(folder: Path) -> None:
     """Remove what a process that was killed left half-written. Only for the process that holds the folder's lock."""
-    for path in folder.glob(".*.tmp"):
-        if TEMPORARY.fullmatch(path.name) and is_file(path):
-            remove(path)
+    for path in temporary_files(folder):
+        remove(path)
 
 
 def short(path: Path) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from orlomo.clusters.cluster import Cluster
 from orlomo.config import RunConfig, check_reads_back, make_cluster
 from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
+from orlomo.engines.loops.crew import LoopCrew
 from orlomo.engines.loops.opening import OpenedWork, check_names, make_evaluator, open_loop
 from orlomo.engines.loops.simulated.replay import replay
 from orlomo.engines.loops.work import from_json
@@ -25,7 +27,8 @@ from orlomo.methods.inner import check_no_rate, folds_momentum
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM, given_method
 from orlomo.printing import say
-from orlomo.records.recorder import create_folder, forget_if_empty, free_folder
+from orlomo.records.leftovers import forget_if_empty
+from orlomo.records.recorder import create_folder, free_folder
 from orlomo.records.run import Run
 from orlomo.records.tables import METRICS, MetricColumn
 from orlomo.report.export import summary_writer
@@ -161,22 +164,32 @@ def resume_loop(
     callbacks: Callbacks,
     workers: int | None,
 ) -> Run:
-    """Continue a run of a user's loop with new workers; what their optimizers kept is lost."""
+    """Continue a run of a user's loop with new workers; what their optimizers kept is lost. One without a checkpoint
+    begins again."""
     program = program_of(run, config, function)
     program.check()
-    saved = run.resumable
-    assert saved is not None
-    model, data = from_json(saved.values["loop"])
-    if not folds_momentum(config.method):  # else a round begins with an empty or an assigned one in any case
+    saved, kind = run.resumable, engine_class(config.engine, loop=True)
+    if saved is not None and not folds_momentum(config.method):  # else a round begins with an empty or an assigned one
         callbacks.warning(
             "the state of the workers' optimizers is not part of a checkpoint: they begin with an empty one"
         )
     with only_run(), ExitStack() as stack:
-        crew = engine_class(config.engine, loop=True).make_crew(config, program, ray, stack, callbacks.warning)
-        crew.model, crew.data = model, data
-        evaluator = make_evaluator(model, config, program, stack)
-        work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)
+        crew = kind.make_crew(config, program, ray, stack, callbacks.warning)
+        if saved is None:
+            work = _begin_again(run, config, program, crew, stack)
+        else:
+            crew.model, crew.data = model, data = from_json(saved.values["loop"])
+            evaluator = make_evaluator(model, config, program, stack)
+            work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)
         return run_engine(run, config, work, job_count(jobs), ray, tensorboard, callbacks, workers)
+
+
+def _begin_again(run: Run, config: RunConfig, program: Program, crew: LoopCrew[Any], stack: ExitStack) -> OpenedWork:
+    """The work of a run that was killed before its first checkpoint: its first worker says again what it trains."""
+    again, work = open_loop(crew, config, program, stack)
+    same = again == config and [one.column for one in _measured(work)] == [one.column for one in run.measured]
+    require(same, f"the program of {run.folder} has changed, and the run has no checkpoint: begin it in another folder")
+    return work
 
 
 def replay_loop(run: Run, config: RunConfig, function: Function | None, *, jobs: int, callbacks: Callbacks) -> Replay:

@@ -28,6 +28,8 @@ from orlomo.methods import rates
 from orlomo.methods.method import Method
 from orlomo.printing import say
 from orlomo.records.changes import Change, changed, stages, write_changes
+from orlomo.records.leftovers import check_begun, has_rows
+from orlomo.records.recorder import tidy
 from orlomo.records.run import Run
 from orlomo.report.export import summary_writer, writes_in
 from orlomo.tasks.metrics import measured
@@ -35,7 +37,7 @@ from orlomo.tasks.registry import task_of
 from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 from orlomo.training import Warn, check_options, execute
-from orlomo.values import convert, whole
+from orlomo.values import convert, path_of, whole
 
 
 def resume(
@@ -73,6 +75,7 @@ def resume(
     require(workers is None or workers >= 1, f"workers must be at least 1, not {workers}")
     epochs = cast("float | None", convert(epochs, float | None, "epochs"))
     learning_rate = cast("float | None", convert(learning_rate, float | None, "learning_rate"))
+    check_begun(path_of(folder, "the run's folder").absolute())
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
@@ -81,6 +84,7 @@ def resume(
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
             warn(f"{run.folder} is finished; for TensorBoard: `orlomo export {run.folder} --format tensorboard`")
+        tidy(run)
         return run
     real = run.config.clock == "real"
     require(workers is None or real, "a run on virtual time continues with the workers it has: leave workers out")
@@ -88,9 +92,6 @@ def resume(
     if real:
         # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
         lock(run.folder).close()
-    if run.config.is_loop and run.resumable is None:  # its workers have not said what they train
-        raise ConfigError(f"{run.folder} has no checkpoint to continue from: begin it again, in another folder")
-    if real:
         _say_what_is_lost(run, warn)
     began = run.runnable_config(method)
     if run.config.is_loop:
@@ -215,8 +216,7 @@ def _say_where_the_rate_is_zero(config: RunConfig, warn: Warn) -> None:
 
 def _say_what_is_lost(run: Run, warn: Warn) -> None:
     """The work since the last checkpoint, which is computed again."""
-    events = run.folder / "events.csv"
-    if not events.is_file() or events.stat().st_size == 0:  # killed before the first row: nothing was done
+    if not has_rows(run.folder / "events.csv"):  # killed before the first row: nothing was done
         return
     saved, lost = run.checkpoint, run.unsaved
     reports = int((lost["kind"] == "report").sum())

@@ -29,8 +29,9 @@ from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
 from orlomo.printing import say
+from orlomo.records.leftovers import forget_if_empty
 from orlomo.records.log import Log
-from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, forget_if_empty, free_folder
+from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, free_folder
 from orlomo.records.run import Run, resume_command
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured

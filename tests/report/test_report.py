@@ -49,7 +49,7 @@ def test_what_is_no_run_is_left_out(runs: list[orlomo.Run], tmp_path: Path) -> N
     assert wrong.returncode == 2
     assert "there is no run among these 2 folders" in wrong.stderr
     wrong = call_cli("report", runs[0].folder, "-o", "other", folder=tmp_path)
-    assert (wrong.returncode, wrong.stderr) == (2, "orlomo: other is a folder: give the page a file's name with -o\n")
+    assert (wrong.returncode, wrong.stderr) == (2, "orlomo: other is a folder: give a file's name with --out\n")
 
 
 def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import orlomo
 from orlomo.records.tables import EVENTS, Columns
 from orlomo.report.charts import drawn as drawn_charts
 from orlomo.report.charts import histogram
+from orlomo.report.streaming.thinning import Counts, thin
 from orlomo.report.timeline import ABSENT, COMPUTING, LOST, STATES, TRANSFER, WAITING, bars, uses
-from orlomo.report.view import thin, view_of
+from orlomo.report.view import view_of
 from small import classification, settings
 
 
@@ -141,7 +142,10 @@ def test_thinning_where_there_is_nothing() -> None:
 
 def test_a_histogram_counts_everything_once() -> None:
     values = np.array([0, 1, 1, 2, 999])
-    counted = histogram(values)
+    counts = Counts()
+    counts.add(values[:2])
+    counts.add(values[2:])
+    counted = histogram(counts)
     assert sum(counted["count"]) == 5
     assert len(counted["left"]) <= 60
     assert counted["left"][-1] <= 999 < counted["left"][-1] + counted["width"][-1]

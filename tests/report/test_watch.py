@@ -132,7 +132,7 @@ def test_a_large_run_is_not_read_all_the_time(run: orlomo.Run, monkeypatch: pyte
     monkeypatch.setattr("orlomo.report.watch.time.monotonic", lambda: now[0])
     monkeypatch.setattr("orlomo.report.watch.is_being_written", lambda folder: True)
 
-    def slowly(runs: list[orlomo.Run]) -> dict[str, object]:
+    def slowly(runs: list[orlomo.Run], events: object) -> dict[str, object]:
         now[0] += 2.0
         return {"read": now[0]}
 

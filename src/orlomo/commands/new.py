@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orlomo.commands.flags import Commands
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.files import writing_to
 from orlomo.printing import say
 
 KINDS = ("method", "task")
@@ -58,9 +59,14 @@ def write(kind: str, name: str, folder: Path) -> tuple[Path, str]:
     # The templates are working files: names are replaced in them, nothing is filled in.
     text = (TEMPLATES / f"{kind}.py.txt").read_text("utf-8").replace("MyMethod", own).replace(f"my_{kind}", stem)
     try:
-        with path.open("x", encoding="utf-8") as file:  # "x": not over a file that is there
-            file.write(text)
+        file = path.open("x", encoding="utf-8")  # "x": not over a file that is there
     except FileExistsError:
         raise ConfigError(f"{path} is there already: choose another name") from None
+    try:
+        with writing_to(folder), file:
+            file.write(text)
+    except BaseException:
+        path.unlink()
+        raise
     command = f"orlomo train {path}:task" if kind == "task" else f"orlomo train digits --method {path}:{own}"
     return path, command

@@ -20,6 +20,8 @@ from orlomo.printing import say
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from orlomo.clusters.schedule import Schedule
+
 STDOUT = Path("-")
 MOST_ROWS = 16
 """Rows at the beginning and at the end of a longer table that are shown."""
@@ -103,15 +105,18 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from orlomo.files import subfolder
     from orlomo.records.run import Run
     from orlomo.report.export import export
     from orlomo.report.screen import warn
 
-    runs = _runs(options.folder)
-    for run in runs:
-        folder = options.out or run / options.format
-        if options.out is not None and runs != [options.folder]:  # several: each its own folder
-            folder = options.out / run.relative_to(options.folder)
+    for run in _runs(options.folder):
+        folder = options.out
+        if run != options.folder:  # several: each its own folder
+            inside = run.relative_to(options.folder)
+            for length in range(len(inside.parts)):  # files are written here: into no folder that was not named
+                subfolder(options.folder.joinpath(*inside.parts[:length]), inside.parts[length])
+            folder = options.out and options.out / inside
         for path in export(Run(run), options.format, folder, warn):
             say(path)
     return 0
@@ -180,9 +185,9 @@ def _trace(options: argparse.Namespace) -> int:
     import numpy as np
 
     from orlomo import config
-    from orlomo.clusters.schedule import COLUMNS, KINDS, trace
+    from orlomo.clusters.schedule import trace
+    from orlomo.files import check_target, write_atomically, writing_to
     from orlomo.methods.registry import method
-    from orlomo.records.tables import TableWriter
 
     settings = {} if options.local_steps is None else {"local_steps": options.local_steps}
     events = trace(
@@ -195,19 +200,14 @@ def _trace(options: argparse.Namespace) -> int:
     )
     to_stdout = options.out == STDOUT
     require(not (to_stdout and options.json), "--out - and --json both write to standard output: leave one out")
-    if options.out is not None:
-        written = Path(tempfile.mkstemp(suffix=".csv")[1]) if to_stdout else options.out
-        writer = TableWriter(written, COLUMNS)
-        names = list(COLUMNS)
-        for number, values in enumerate(zip(*(events[name].tolist() for name in names), strict=True)):
-            writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
-            # A trace may have millions of rows: not all of them are kept in memory.
-            if number % 10_000 == 0:
-                writer.flush()
-        writer.close()
-        if to_stdout:
-            print_file(written)
-            written.unlink()
+    if to_stdout:
+        with tempfile.TemporaryDirectory() as folder:
+            _write_trace(events, Path(folder) / "trace.csv")
+            print_file(Path(folder) / "trace.csv")
+    elif options.out is not None:
+        check_target(options.out)
+        with writing_to(options.out.parent):
+            write_atomically(options.out, lambda temporary: _write_trace(events, temporary))
     delays = events["delay"][events.reports]
     facts = {
         "events": len(events),
@@ -221,6 +221,21 @@ def _trace(options: argparse.Namespace) -> int:
         line = "  ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in facts.items())
         say(line, sys.stderr if to_stdout else sys.stdout)
     return 0
+
+
+def _write_trace(events: Schedule, path: Path) -> None:
+    from orlomo.clusters.schedule import COLUMNS, KINDS
+    from orlomo.records.tables import TableWriter
+
+    writer, names = TableWriter(path, COLUMNS), list(COLUMNS)
+    try:
+        for number, values in enumerate(zip(*(events[name].tolist() for name in names), strict=True)):
+            writer.append({**dict(zip(names, values, strict=True)), "kind": KINDS[values[0]]})
+            # A trace may have millions of rows: not all of them are kept in memory.
+            if number % 10_000 == 0:
+                writer.flush()
+    finally:
+        writer.close()
 
 
 def _methods(options: argparse.Namespace) -> int:

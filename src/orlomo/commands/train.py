@@ -201,10 +201,12 @@ def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
 
 def _resume(options: argparse.Namespace) -> int:
     from orlomo.files import short
+    from orlomo.records.leftovers import check_begun
     from orlomo.records.run import Run
     from orlomo.report.screen import TerminalProgress, warn
     from orlomo.resuming import resume
 
+    check_begun(options.folder.absolute())
     # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
     changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}

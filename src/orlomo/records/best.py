@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from orlomo.errors import ConfigError, RunFolderError, require
-from orlomo.files import check_file, is_there, write_atomically, write_text_atomically
+from orlomo.files import is_there, name_to_read, write_atomically, write_text_atomically
 from orlomo.reading import parse_json
 from orlomo.records.tables import Row
 from orlomo.seeds import derive, isolated, seed_global
@@ -70,8 +70,8 @@ def load_state(path: Path, module: nn.Module | Sequence[nn.Module], partial: boo
         f"give a torch.nn.Module, or a list of them, not {module!r}",
     )
     try:
-        check_file(path)
-        state = load_file(path)
+        with name_to_read(path) as opened:
+            state = load_file(opened)
     except (OSError, SafetensorError) as error:
         raise RunFolderError(f"cannot read {path}: {error}") from None
     several = len(modules) > 1
@@ -166,8 +166,7 @@ def _read(path: Path) -> Best | None:
     if not is_there(path):
         return None
     try:
-        check_file(path)
-        with safe_open(path, framework="pt") as file:
+        with name_to_read(path) as opened, safe_open(opened, framework="pt") as file:
             metrics = parse_json(file.metadata()["metrics"], f"the header of {path}", finite=False)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from orlomo.errors import RunFolderError
 from orlomo.files import (
-    check_file,
+    name_to_read,
     open_to_read,
     remove,
-    remove_temporary_files,
     subfolder,
+    temporary_files,
     write_atomically,
     write_text_atomically,
 )
@@ -70,11 +70,24 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     body = {"position": checkpoint.position, "tensors_sha256": _sha256(tensors), "values": checkpoint.values}
     text = json.dumps({"sha256": _seal(body), **body}, indent=1)
     write_text_atomically(folder / f"{stem}.json", text)
-    remove_temporary_files(folder)
-    for old in positions(folder)[:-KEEP]:
-        # In the opposite order: without its JSON file a checkpoint does not exist.
-        remove(folder / f"{old:09d}.json")
-        remove(folder / f"{old:09d}.safetensors")
+    remove_dispensable(folder)
+
+
+def dispensable(folder: Path) -> list[Path]:
+    """What is not needed any more: the files of old checkpoints, and what killed processes left half done."""
+    kept = {f"{position:09d}" for position in positions(folder)[-KEEP:]}
+    found = [
+        path for path in folder.glob("*") if STEM.fullmatch(path.stem) and path.suffix in (".json", ".safetensors")
+    ]
+    # In the opposite order of writing: without its JSON file a checkpoint does not exist.
+    old = sorted((path for path in found if path.stem not in kept), key=lambda path: (path.stem, path.suffix))
+    return [*temporary_files(folder), *old]
+
+
+def remove_dispensable(folder: Path) -> None:
+    """Remove what is not needed any more. Only for the process that holds the run's lock."""
+    for path in dispensable(folder):
+        remove(path)
 
 
 def positions(folder: Path) -> list[int]:
@@ -109,8 +122,8 @@ def load(folder: Path, position: int) -> Checkpoint:
         tensors = path.with_suffix(".safetensors")
         if _sha256(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
-        check_file(tensors)
-        loaded = {name: tensor.clone() for name, tensor in load_file(tensors).items()}  # not tied to the file
+        with name_to_read(tensors) as opened:
+            loaded = {name: tensor.clone() for name, tensor in load_file(opened).items()}  # not tied to the file
         return Checkpoint(content["position"], loaded, content["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None

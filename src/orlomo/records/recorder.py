@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,12 +15,13 @@ from orlomo import config as configuration
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
-from orlomo.files import is_there, short, write_text_atomically, writing_to
+from orlomo.files import is_there, remove, short, write_text_atomically, writing_to
 from orlomo.locks import lock
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.changes import read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
+from orlomo.records.leftovers import half_written, is_unbegun
 from orlomo.records.run import MEASURED, ROUNDS_FILE, WORKER_DATA, Run, config_sha256, read_measured, resume_command
 from orlomo.records.tables import EVENTS, LOOP_ROUNDS, MetricColumn, Row, TableWriter, metrics_schema
 
@@ -51,12 +51,14 @@ class RunRecorder:
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
         columns = metrics_schema(read_measured(folder))
         with writing_to(folder, resume_command(folder)):
+            _remove_half_written(folder)
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
-            # Only runs of users' loops have it: opened here where it is, else when the first row comes.
             self._rounds: TableWriter | None = None
-            if is_there(folder / ROUNDS_FILE):
+            if Run(folder).config.is_loop or is_there(folder / ROUNDS_FILE):
                 self._rounds = TableWriter(folder / ROUNDS_FILE, LOOP_ROUNDS, kept.get("rounds", 0))
+            for table in self._tables.values():
+                table.flush()  # the headers are written at once: a table is never empty for long
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
         self._changes = to_json(read_changes(folder))
         self._interval = checkpoint_seconds
@@ -137,6 +139,22 @@ class RunRecorder:
         self._lock.close()
 
 
+def _remove_half_written(folder: Path) -> None:
+    for path in half_written(folder):
+        remove(path)
+
+
+def tidy(run: Run) -> None:
+    """Finish what a process that was killed when its run was complete had left to do: the best model, old files."""
+    folder, saves = run.folder, run.folder / "checkpoints"
+    if not (is_there(folder / best_model.NEXT) or half_written(folder) or checkpoints.dispensable(saves)):
+        return
+    with writing_to(folder), contextlib.closing(lock(folder)):
+        _remove_half_written(folder)
+        checkpoints.remove_dispensable(saves)
+        best_model.settle(folder, run.metric_rows)
+
+
 def create_folder(
     folder: Path, config: RunConfig, measured: Iterable[MetricColumn], data: list[dict[str, object]] | None = None
 ) -> None:
@@ -148,37 +166,20 @@ def create_folder(
         raise RunFolderError(
             f"{short(folder)} holds a run already: `{resume_command(folder)}`, or choose another --out"
         )
-    if folder.exists() and not _is_empty(folder):
+    if folder.exists() and not is_unbegun(folder):
         raise RunFolderError(f"{short(folder)} exists and is not a run: choose another --out")
     text = configuration.write(config, format=configuration.FORMAT, code=configuration.code_digests(config))
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    # Locked until it is a run: else another process may take what is in it for what a killed one left.
+    with writing_to(folder), contextlib.closing(lock(folder)):
+        _remove_half_written(folder)
         description = json.dumps([dataclasses.asdict(one) for one in measured], indent=1)
-        write_text_atomically(folder / MEASURED, description + "\n")
+        write_text_atomically(folder / MEASURED, description + "\n")  # first: by it the others are known to be ours
+        remove(folder / WORKER_DATA)
         if data:
             write_text_atomically(folder / WORKER_DATA, json.dumps(data, indent=1) + "\n")
         write_text_atomically(folder / "config.toml", text)  # last: with it the folder is a run
-
-
-def _is_empty(folder: Path) -> bool:
-    """Whether there is nothing in it, or only what a process left that was killed before it wrote config.toml."""
-    if not folder.is_dir():
-        return False
-    found = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    if not found or not {*found} <= {MEASURED, WORKER_DATA}:
-        return not found
-    with contextlib.suppress(RunFolderError):  # some other program's file of this name
-        return bool(read_measured(folder))
-    return False
-
-
-def forget_if_empty(folder: Path) -> None:
-    """Remove a run that ended before its first report: there is nothing in it to resume."""
-    events = folder / "events.csv"
-    if (folder / "log.txt").exists():
-        return  # it says why
-    if not (folder / "checkpoints").exists() and (not events.exists() or events.read_bytes().count(b"\n") <= 1):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def free_folder(config: RunConfig, task: str) -> Path:

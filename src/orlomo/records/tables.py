@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
+from orlomo.errors import RunFolderError
 from orlomo.files import open_to_read, open_to_write
 from orlomo.records.parsing.blocks import Table
 from orlomo.records.parsing.fields import LARGEST
@@ -164,18 +165,29 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def read_table(path: Path, schema: Schema) -> Columns:
+def read_table(path: Path, schema: Schema, names: Iterable[str] | None = None) -> Columns:
     """The columns of a CSV file, by their declared types; a last line that was cut off is left out.
 
     A column that is not declared is text. Lines with too many or too few fields are left out, too (see
-    `parsing/blocks.py`, which reads large tables without keeping them).
+    `parsing/blocks.py`, which reads large tables without keeping them). `names`: only these columns; one that is not
+    there is an error.
     """
+    return read_counted(path, schema, names)[0]
+
+
+def read_counted(path: Path, schema: Schema, names: Iterable[str] | None = None) -> tuple[Columns, int]:
+    """As `read_table`, and the number of lines, also of those that are left out."""
     table = Table(path, schema)
-    names = list(dict.fromkeys(table.names))
-    parts: list[Columns] = [empty({name: schema.get(name, "s") for name in names})]
-    parts += table.read(lambda block: {name: block.column(name) for name in names})
+    chosen = list(dict.fromkeys(table.names if names is None else names))
+    if missing := [name for name in chosen if name not in table.names]:
+        raise RunFolderError(f"{path} has no {', '.join(missing)}")
+    parts: list[Columns] = [empty({name: schema.get(name, "s") for name in chosen})]
+    lines = 0
+    for part, count in table.read(lambda block: ({name: block.column(name) for name in chosen}, block.lines)):
+        parts.append(part)
+        lines += count
     # Column by column, so that no more than one of them is in memory twice.
-    return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in chosen}, lines
 
 
 def is_cut_off(path: Path) -> bool:
@@ -186,19 +198,25 @@ def is_cut_off(path: Path) -> bool:
         return file.read() not in (b"", b"\n")
 
 
-def usable(columns: Columns, schema: Schema) -> NDArray[np.bool_]:
-    """Which rows can be shown: those of a known kind that have their numbers."""
-    rows = len(next(iter(columns.values())))
-    good = np.ones(rows, dtype=bool)
+def usable(columns: Columns, schema: Schema, kinds: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+    """Which rows can be shown: those of a known kind that have their numbers.
+
+    `kinds` of events: positions in `KINDS`, or -1, in place of the column.
+    """
     events = "kind" in schema
-    if events:
-        good = np.isin(columns["kind"], KINDS)
+    if kinds is not None:
+        good, rounds = kinds >= 0, (kinds == REPORT) | (kinds == DROP)
+    elif events:
+        good, rounds = np.isin(columns["kind"], KINDS), np.isin(columns["kind"], ROUNDS)
+    else:
+        good = np.ones(len(next(iter(columns.values()))), dtype=bool)
+    others = ~rounds if events else ~good
     for name, kind in schema.items():
         if kind == "s" or name in DISPENSABLE or (not events and name not in METRICS):
             continue
         there = columns[name] >= 0 if kind == "q" else np.abs(columns[name]) < LARGEST
         # A worker that comes or goes has no round, and so no number in the other columns.
-        good &= there | ~np.isin(columns["kind"], ROUNDS) if events and name != "worker" else there
+        good &= there | others if events and name != "worker" else there
     return good
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
+from orlomo.records.tables import only
+from orlomo.report.streaming.thinning import Counts, thin
 from orlomo.report.timeline import STATES
-from orlomo.report.view import View, ViewTable, numbers, thin
+from orlomo.report.view import View, ViewTable, numbers
 
 KINDS = ("lines", "dots", "bars", "timeline")
 """How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""
@@ -23,8 +24,7 @@ NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
 """What a chart can need, and the text that is shown where there is none of it."""
 
 GROUPS_SHOWN = 12
-DOTS_SHOWN = 1000
-"""The part of the groups that is shown at first: the newest groups, and at most so many of their reports."""
+"""The part of the groups that is shown at first: the newest groups, among the newest reports."""
 
 BINS = 60
 
@@ -85,7 +85,7 @@ class Chart:
 
     def columns(self, view: View) -> Drawn | str | None:
         """What is drawn of this run, or why nothing is."""
-        rows = len(view.reports["delay"]) if self.needs == "reports" else len(view.metrics["reports"])
+        rows = view.seen.reports if self.needs == "reports" else len(view.metrics["reports"])
         return self.data(view) if rows else NEEDS[self.needs]
 
     def to_json(self) -> Spec:
@@ -151,11 +151,11 @@ def _curves(metric: str, view: View) -> Drawn | str:
 
 
 def _thinned(*names: str) -> Callable[[View], Drawn]:
-    """These columns of the reports, thinned by the last of them."""
+    """These columns of the reports, thinned by the last of them (see `IN_CHARTS`)."""
 
     def data(view: View) -> Drawn:
-        kept = thin(view.reports[names[-1]])
-        return {name: numbers(view.reports[name][kept]) for name in names}
+        kept = view.seen.thinned(names[-1])
+        return {name: numbers(kept[name]) for name in names}
 
     return data
 
@@ -163,7 +163,7 @@ def _thinned(*names: str) -> Callable[[View], Drawn]:
 def _loss_until_evaluated(view: View) -> Drawn | None:
     # Losses of single reports are noisy: from the first evaluation on, the curves of the metrics are shown instead.
     # The reports of a user's own loop have none.
-    if len(view.metrics["reports"]) or not np.isfinite(view.reports["loss"]).any():
+    if len(view.metrics["reports"]) or not view.seen.has_losses:
         return None
     return _thinned("finish", "iteration", "loss")(view)
 
@@ -173,30 +173,28 @@ def _timeline(view: View) -> Drawn:
     return {"states": list(STATES), **columns}
 
 
-def histogram(values: NDArray[Any]) -> dict[str, list[float]]:
+def histogram(counts: Counts) -> dict[str, list[float]]:
     """Counts of whole numbers, in at most `BINS` bins of one width."""
-    if not len(values):
-        return {"left": [], "width": [], "count": []}
-    width = max(1, -(-(int(values.max()) + 1) // BINS))  # rounded up
-    counts = np.bincount(values.astype(np.int64) // width)
-    return {"left": (np.arange(len(counts)) * width).tolist(), "width": [width] * len(counts), "count": counts.tolist()}
+    width, counted = counts.bins(BINS)
+    left = (np.arange(len(counted)) * width).tolist()
+    return {"left": left, "width": [width] * len(counted), "count": counted.tolist()}
 
 
 def _groups(view: View) -> Drawn | str:
     """The group that each report was folded into, and its weight in the momentum then; or why there are none."""
-    reports = view.reports
-    if np.isnan(reports["weight"]).all():
+    if not view.seen.has_weights:
         return f"{view.config.method.name} keeps no momentum that reports are sorted into."
-    newest = reports["group"] + reports["behind"]
-    recent = np.flatnonzero(newest > newest[-1] - GROUPS_SHOWN)[-DOTS_SHOWN:]
+    recent = view.seen.recent
+    newest = recent["group"] + recent["behind"]
+    recent = only(recent, newest > newest[-1] - GROUPS_SHOWN)
     # All recent reports are kept: they are what is shown at first, and thinning would leave gaps among them.
-    kept = np.union1d(thin(reports["behind"]), recent)
-    columns = {name: reports[name] for name in ("iteration", "worker", "group", "behind", "delay", "weight")}
+    thinned = view.seen.thinned("behind")
+    both = {name: np.concatenate([thinned[name], column]) for name, column in recent.items()}
+    kept = np.unique(both["position"], return_index=True)[1]
     # Shown at first: the newest groups, together with late reports, which belong to older groups.
-    shown = {
-        name: [int(columns[name][recent].min()), int(columns[name][recent].max())] for name in ("iteration", "group")
-    }
-    return {"shown": shown, **{name: numbers(column[kept]) for name, column in columns.items()}}
+    shown = {name: [int(recent[name].min()), int(recent[name].max())] for name in ("iteration", "group")}
+    columns = ("iteration", "worker", "group", "behind", "delay", "weight")
+    return {"shown": shown, **{name: numbers(both[name][kept]) for name in columns}}
 
 
 CHARTS = (
@@ -229,7 +227,7 @@ CHARTS = (
         x="left",
         y="count",
         needs="reports",
-        data=lambda view: histogram(view.reports["delay"]),
+        data=lambda view: histogram(view.seen.delays),
         note="How many other reports were folded in between a worker's parameters and its report.",
         x_label="delay (reports)",
         y_label="reports",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import math
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +15,7 @@ import numpy as np
 
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
-from orlomo.files import write_bytes_atomically
+from orlomo.files import open_to_read, subfolder, write_atomically, write_bytes_atomically, writing_to
 from orlomo.printing import say
 from orlomo.records.run import ROUNDS_FILE, Run
 from orlomo.records.tables import METRICS, Columns, Row, read_table
@@ -24,15 +27,18 @@ OWN_SCALARS = ("learning_rate", "epoch")
 """The columns that every run has which are drawn beside its metrics."""
 
 
-def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = say) -> list[Path]:
-    """Write the run's tables in this format into a folder; returns the files, warns of missing events or metrics."""
+def export(run: Run, kind: str, folder: Path | None = None, warn: Callable[[str], None] = say) -> list[Path]:
+    """Write the run's tables in this format into a folder (default: one in the run's own).
+
+    Returns the files; warns of missing events or metrics. A link in place of a file is replaced.
+    """
     if kind not in FORMATS:
         raise unknown_name("format", kind, FORMATS)
+    folder = subfolder(run.folder, kind) if folder is None else folder
     require(
         not (folder / "config.toml").exists(),
         f"{folder} is a run, with tables of its own: choose another folder with -o",
     )
-    folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, Columns] = {}
     rounds = ("rounds",) * (run.folder / ROUNDS_FILE).exists()  # only runs of users' loops have them
     for name in ("events", "metrics", *rounds):
@@ -44,18 +50,31 @@ def export(run: Run, kind: str, folder: Path, warn: Callable[[str], None] = say)
             warn(str(error))
     if not tables:
         raise RunFolderError(f"{run.folder} has no table that could be exported")
-    return FORMATS[kind](run, tables, folder)
+    made = not folder.exists()
+    try:
+        with writing_to(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            return FORMATS[kind](run, tables, folder)
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):  # as where some of the files are there
+                folder.rmdir()
+        raise
 
 
 def _csv(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
     """The tables as they are, without a last line that was cut off."""
     paths = []
     for name in tables:
-        content = (run.folder / f"{name}.csv").read_bytes().rpartition(b"\n")
         path = folder / f"{name}.csv"
-        write_bytes_atomically(path, content[0] + content[1])
+        write_atomically(path, functools.partial(_copy_lines, run.folder / path.name))
         paths.append(path)
     return paths
+
+
+def _copy_lines(source: Path, target: Path) -> None:
+    with open_to_read(source) as file, target.open("wb") as copy:
+        copy.writelines(line for line in file if line.endswith(b"\n"))
 
 
 def _parquet(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
@@ -67,7 +86,9 @@ def _parquet(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
     paths = []
     for name, columns in tables.items():
         path = folder / f"{name}.parquet"
-        parquet.write_table(pyarrow.table(columns), path)
+        content = io.BytesIO()  # pyarrow would not take every file's name
+        parquet.write_table(pyarrow.table(columns), content)
+        write_bytes_atomically(path, content.getvalue())
         paths.append(path)
     return paths
 
@@ -79,9 +100,15 @@ def _tensorboard(run: Run, tables: dict[str, Columns], folder: Path) -> list[Pat
     require(
         not missing, f"{run.folder}/metrics.csv has no {', '.join(sorted(missing))}: TensorBoard has nothing to show"
     )
-    writer = TensorBoardWriter(folder)
-    writer.write_run(run)
-    writer.close()
+    with tempfile.TemporaryDirectory() as place, writing_to(Path(place)):  # whole, or not at all
+        writer = TensorBoardWriter(Path(place), lambda text: None)
+        writer.write_run(run)
+        writer.close()
+        if writer.error is not None:
+            raise writer.error
+        contents = {path.name: path.read_bytes() for path in writes_in(Path(place))}
+    for name, content in contents.items():
+        write_bytes_atomically(folder / name, content)
     return [folder]
 
 
@@ -107,7 +134,10 @@ class TensorBoardWriter(Callback):
     watches_only = True
 
     def __init__(self, folder: Path, warn: Callable[[str], None] = say):
+        utf_8 = str(folder).encode("utf-8", "ignore").decode() == str(folder)
+        require(utf_8, f"TensorBoard takes names in UTF-8 only, and {folder} is none: leave out tensorboard")
         self._writer: SummaryWriter | None = summary_writer()(str(folder))  # None: the disk was full
+        self.error: OSError | None = None  # why it is not written to the end
         self._warn = warn
         self._waiting: list[tuple[int, float]] = []  # delay and eta of reports, until an evaluation comes
         self._reports = 0  # those that are written
@@ -135,7 +165,7 @@ class TensorBoardWriter(Callback):
             self._write(self._writer, row, new)
         except OSError as error:  # a full disk is no reason to end a run
             self._warn(f"TensorBoard's files are no longer written: {error}; `orlomo export` makes them afterwards")
-            self._writer = None
+            self._writer, self.error = None, error
 
     @staticmethod
     def _write(writer: SummaryWriter, row: Row, new: list[tuple[int, float]]) -> None:
@@ -167,8 +197,10 @@ class TensorBoardWriter(Callback):
     def close(self) -> None:
         """Close the files."""
         if self._writer is not None:
-            with contextlib.suppress(OSError):
+            try:
                 self._writer.close()
+            except OSError as error:
+                self.error = error
 
 
 def scalars_of(row: Iterable[str]) -> list[str]:

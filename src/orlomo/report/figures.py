@@ -52,7 +52,6 @@ LABELLED = 40
 
 def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
     """All charts of these runs: the curves together, the others in one folder per run."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for spec in charts:
         if spec["kind"] == "lines":
@@ -64,7 +63,6 @@ def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list
                         figure, folder / f"{_file_name(spec['name'].removeprefix('metric-'))}-{against}"
                     )
     for run in runs:
-        (folder / run["name"]).mkdir(parents=True, exist_ok=True)
         for spec in charts:
             if spec["kind"] != "lines" and has_columns(spec, [run]):
                 tall = 1.5 + 0.22 * len(run["uses"]) if spec["kind"] == "timeline" else 4.2
@@ -253,6 +251,7 @@ def figure_files(figure: Figure, path: Path) -> list[Path]:
         drawn = io.BytesIO()
         save_figure(figure, drawn, one.suffix[1:])
         with writing_to(one.parent):
+            one.parent.mkdir(parents=True, exist_ok=True)
             write_bytes_atomically(one, drawn.getvalue())
     return paths
 

@@ -14,7 +14,7 @@ from typing import TypedDict, cast
 
 from orlomo import __version__, config
 from orlomo.errors import OrlomoError, RunFolderError, require
-from orlomo.files import write_text_atomically
+from orlomo.files import check_target, write_text_atomically, writing_to
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
@@ -29,6 +29,7 @@ from orlomo.report.figures import (
     new_figure,
     save_figure,
 )
+from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
@@ -60,18 +61,25 @@ def write_report(folders: Sequence[Path], path: Path) -> Content:
             notes.append(f"{error}; it is left out.")
     if not runs:
         raise RunFolderError(f"there is no run among these {len(folders)} folders: {notes[0]}")
-    require(not path.is_dir(), f"{path} is a folder: give the page a file's name with -o")
+    check_target(path)
     content = page_content(runs, notes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, page_of(content))
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(path, page_of(content))
     return content
 
 
-def page_content(runs: Sequence[Run], notes: Sequence[str] = ()) -> Content:
-    """What the page draws, with these notes and those on what could not be shown."""
+def page_content(runs: Sequence[Run], notes: Sequence[str] = (), events: Sequence[EventReader] = ()) -> Content:
+    """What the page draws, with these notes and those on what could not be shown.
+
+    `events`: one for each run that has read its events before, and reads only what is new.
+    """
     notes = list(notes)
     names = _names([run.folder for run in runs])
-    charts, views = drawn([view_of(run, name, notes) for run, name in zip(runs, names, strict=True)])
+    readers = events or [EventReader(run.folder / "events.csv") for run in runs]
+    charts, views = drawn(
+        [view_of(run, name, notes, read) for run, name, read in zip(runs, names, readers, strict=True)]
+    )
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.records.tables import ROUNDS, Columns
+from orlomo.clusters.schedule import DROP, KINDS, REPORT
+from orlomo.records.tables import Columns
+from orlomo.report.streaming.pieces import LEAVES, ROUND, Merger, Pieces
+from orlomo.report.streaming.workers import Groups, Places, grouped, grown
 
 STATES = ("computing", "transfer", "waiting", "lost work", "absent")
 """What a worker can be doing: `transfer` is between worker and server, `waiting` is for other workers, `lost work` is a
@@ -18,13 +21,10 @@ COMPUTING, TRANSFER, WAITING, LOST, ABSENT = range(len(STATES))
 Bar = tuple[int, int, float, float, int]
 """Worker, state, begin, end, rounds."""
 
-COLUMNS = ("kind", "start", "finish", "compute")
-
 BARS = 2400
 """As many bars as a browser draws at once without delay."""
 
-LONG = 4.0
-"""A round is long that takes so many times its worker's median; the longest are not merged with others."""
+CRASH = KINDS.index("crash")
 
 
 class Bars(NamedTuple):
@@ -35,13 +35,6 @@ class Bars(NamedTuple):
     begin: NDArray[np.float64]
     end: NDArray[np.float64]
     rounds: NDArray[np.int64]
-
-
-class Merging(NamedTuple):
-    """How many rounds are merged into one bar, and how many of a worker's longest are not."""
-
-    together: int
-    alone: int
 
 
 class Use(NamedTuple):
@@ -57,13 +50,50 @@ class Use(NamedTuple):
     max_delay: int
 
 
-def by_worker(events: Columns) -> dict[int, NDArray[np.int64]]:
-    """The positions of each worker's events, in their order."""
-    if not len(events["worker"]):
-        return {}
-    order = np.argsort(events["worker"], kind="stable")
-    workers, begins = np.unique(events["worker"][order], return_index=True)
-    return dict(zip(workers.tolist(), np.split(order, begins[1:]), strict=True))
+class WorkerCounts:
+    """Rounds, delays and local steps of each worker, added up block by block."""
+
+    def __init__(self) -> None:
+        self._places = Places()
+        self._rounds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._delays: NDArray[np.float64] = np.zeros(0)  # sums, exact up to 2**53
+        self._largest: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._steps: NDArray[np.float64] = np.zeros(0)
+
+    def add(self, groups: Groups, kind: NDArray[np.int64], delay: NDArray[np.int64], steps: NDArray[np.int64]) -> None:
+        """More events, not sorted; `groups` are their workers. `steps` may be empty: they are not counted then."""
+        order, workers, firsts, _ = groups
+        if not len(order):
+            return
+        places, count = self._places.of(workers), len(self._places)
+        self._rounds, self._largest = grown(self._rounds, count, 0), grown(self._largest, count, 0)
+        self._delays, self._steps = grown(self._delays, count, 0.0), grown(self._steps, count, 0.0)
+        kind = kind[order]
+        is_round = (kind == REPORT) | (kind == DROP)
+        delay = np.where(is_round, delay[order], 0)
+        self._rounds[places] += np.add.reduceat(is_round, firsts, dtype=np.int64)
+        self._delays[places] += np.add.reduceat(delay, firsts, dtype=np.float64)
+        self._largest[places] = np.maximum(self._largest[places], np.maximum.reduceat(delay, firsts))
+        if len(steps):
+            self._steps[places] += np.add.reduceat(np.where(is_round, steps[order], 0), firsts, dtype=np.float64)
+
+    def of(self, worker: int) -> tuple[int, float, int, float]:
+        """Rounds of a worker, the mean and the maximum of its delays, and its local steps."""
+        if worker not in self:
+            return 0, np.nan, 0, 0.0
+        place = int(self._places.of_known(np.array([worker]))[0])
+        rounds = int(self._rounds[place])
+        mean = float(self._delays[place]) / rounds if rounds else np.nan
+        return rounds, mean, int(self._largest[place]), float(self._steps[place])
+
+    def __contains__(self, worker: int) -> bool:
+        where = int(np.searchsorted(self._places.workers, worker))
+        return where < len(self._places) and int(self._places.workers[where]) == worker
+
+    @property
+    def workers(self) -> list[int]:
+        """Those that have events."""
+        return self._places.workers.tolist()
 
 
 def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool = False) -> Bars:
@@ -72,18 +102,9 @@ def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool
     `end`: until then, workers that crashed and have not come back are absent; 0: their rows end with the crash.
     `synchronous`: after its report, a worker waits for the next assignment.
     """
-    rounds = np.isin(events["kind"], ROUNDS)
-    starts = np.unique(events["start"][rounds]) if synchronous else None
-    own = by_worker(events)
-    reports = int(rounds.sum())
-    # Merged rounds make up to three bars: waiting, computing, transfer. A tenth of the bars is for long rounds.
-    merging = Merging(max(1, -(-3 * reports // limit)), max(1, limit // (10 * max(1, len(own)))))
-    found: list[Bar] = []
-    for worker, rows in own.items():
-        found += _bars_of(worker, {name: events[name][rows] for name in COLUMNS}, end, merging, starts)
-    table = np.array(found, dtype=np.float64).reshape(-1, 5)
-    whole = table[:, [0, 1, 4]].astype(np.int64)
-    return Bars(whole[:, 0], whole[:, 1], table[:, 2], table[:, 3], whole[:, 2])
+    merger = Merger(limit, synchronous)
+    merger.add(grouped(events["worker"]), codes(events), *(events[name] for name in ("start", "finish", "compute")))
+    return drawn(merger, end)
 
 
 def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
@@ -91,84 +112,87 @@ def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
 
     `drawn` are the bars of these events, merged or not: merging keeps the sums.
     """
+    counts = WorkerCounts()
+    counts.add(grouped(events["worker"]), codes(events), events["delay"], np.zeros(0, dtype=np.int64))
+    return uses_of(counts, drawn, workers)
+
+
+def codes(events: Columns) -> NDArray[np.int64]:
+    """The kinds of events as positions in `KINDS`."""
+    numbers = {kind: code for code, kind in enumerate(KINDS)}
+    return np.array([numbers[kind] for kind in events["kind"].tolist()], dtype=np.int64)
+
+
+def uses_of(counts: WorkerCounts, drawn: Bars, workers: int) -> list[Use]:
+    """As `uses`, from what was added up."""
+    order = np.argsort(drawn.worker, kind="stable")
+    known, firsts = np.unique(drawn.worker[order], return_index=True)
+    own_bars = dict(zip(known.tolist(), np.split(order, firsts[1:]), strict=False))
+    lengths, nothing = drawn.end - drawn.begin, np.zeros(0, dtype=np.int64)
     result = []
-    nothing = np.zeros(0, dtype=np.int64)
-    for worker, rows in sorted({**dict.fromkeys(range(workers), nothing), **by_worker(events)}.items()):
-        own = drawn.worker == worker
-        lengths = (drawn.end - drawn.begin)[own]
-        seconds = [float(lengths[drawn.state[own] == state].sum()) for state in range(len(STATES))]
+    for worker in sorted({*range(workers), *counts.workers}):
+        own = own_bars.get(worker, nothing)
+        seconds = [float(lengths[own][drawn.state[own] == state].sum()) for state in range(len(STATES))]
         total = sum(seconds) or np.nan
-        delays = events["delay"][rows[np.isin(events["kind"][rows], ROUNDS)]]
         shares = [second / total for second in seconds]
+        rounds, mean_delay, max_delay, _ = counts.of(worker)
         use = Use(
             worker=worker,
-            rounds=len(delays),
+            rounds=rounds,
             computing=shares[COMPUTING],
             transfer=shares[TRANSFER],
             waiting=shares[WAITING],
             absent=shares[LOST] + shares[ABSENT],
-            mean_delay=float(delays.mean()) if len(delays) else np.nan,
-            max_delay=int(delays.max()) if len(delays) else 0,
+            mean_delay=mean_delay,
+            max_delay=max_delay,
         )
         result.append(use)
     return result
 
 
-def _bars_of(worker: int, own: Columns, end: float, merging: Merging, starts: NDArray[np.float64] | None) -> list[Bar]:
-    """The bars of one worker: stretches of rounds, and between them its crashes, returns, joins and departures."""
-    changes = np.flatnonzero(~np.isin(own["kind"], ROUNDS))
+def drawn(merger: Merger, end: float) -> Bars:
+    """The bars of these pieces, worker by worker; `end` as in `bars`."""
+    pieces = merger.result()
+    starts = merger.starts
+    borders = np.flatnonzero(np.diff(pieces.worker)) + 1
     found: list[Bar] = []
-    here, since = True, np.nan  # `since`: the moment up to which there are bars
-    if own["kind"][0] in ("crash", "leave"):
-        since = 0.0  # it was there from the beginning
-    for first, last in zip([-1, *changes.tolist()], [*changes.tolist(), len(own["kind"])], strict=True):
-        if first >= 0:
-            moment, kind = float(own["finish"][first]), own["kind"][first]
-            leaves = kind in ("crash", "leave")
-            if here and kind == "crash" and starts is not None and not np.isnan(since):
-                # At a barrier only what comes after the next assignment is lost work; before it the worker waited.
-                assigned = min(float(np.append(starts[starts >= since], moment).min()), moment)
-                if assigned > since:
-                    found.append((worker, WAITING, since, assigned, 1))
-                since = assigned
-            if not np.isnan(since) and moment > since:
-                state = (LOST if kind == "crash" else WAITING) if here else ABSENT
-                found.append((worker, state, since, moment, 1))
-            here, since = not leaves, moment
-        rows = slice(first + 1, last)
-        if first + 1 < last:
-            start, finish = own["start"][rows], own["finish"][rows]
-            found += _rounds(worker, since, start, finish, own["compute"][rows], merging)
-            since = float(finish[-1])
-    if own["kind"][-1] == "crash" and end > since:
-        found.append((worker, ABSENT, since, end, 1))
-    return found
+    for first, last in zip([0, *borders.tolist()], [*borders.tolist(), len(pieces.worker)], strict=True):
+        if first < last:
+            own: list[Any] = [column[first:last] for column in pieces]
+            found += _bars_of(Pieces(*own), end, starts)
+    table = np.array(found, dtype=np.float64).reshape(-1, 5)
+    whole = table[:, [0, 1, 4]].astype(np.int64)
+    # Not by way of a float, which holds whole numbers only up to 2**53.
+    workers = np.array([bar[0] for bar in found], dtype=np.int64)
+    return Bars(workers, whole[:, 1], table[:, 2], table[:, 3], whole[:, 2])
 
 
-def _rounds(
-    worker: int,
-    since: float,
-    start: NDArray[np.float64],
-    finish: NDArray[np.float64],
-    compute: NDArray[np.float64],
-    merging: Merging,
-) -> list[Bar]:
-    """Consecutive rounds, merged into one bar per state; the longest rounds are not merged."""
-    before = np.concatenate([[start[0] if np.isnan(since) else since], finish[:-1]])
-    waited = np.maximum(0.0, start - before)
-    # Real clocks of worker and server differ a little: computing never takes longer than the round.
-    computed = np.minimum(compute, finish - np.maximum(start, before))
-    length = finish - before
-    longest = np.sort(length)[-merging.alone - 1 :][0] if len(length) > merging.alone else 0.0
-    alone = (length > LONG * np.median(length)) & (length > longest)
-    cuts = np.flatnonzero(alone[1:] | alone[:-1]) + 1  # before and after a long round
-    firsts = np.unique(np.concatenate([[0], cuts, np.arange(0, len(start), merging.together)]))
-    totals = [np.add.reduceat(column, firsts) for column in (waited, computed, length)]
-    counts = np.diff([*firsts.tolist(), len(start)])
-    found = []
-    for begin, wait, work, whole, rounds in zip(before[firsts], *totals, counts, strict=True):
-        edges = (begin, begin + wait, begin + wait + work, begin + whole)
-        for state, left, right in zip((WAITING, COMPUTING, TRANSFER), edges[:-1], edges[1:], strict=True):
-            if right - left > 1e-6 * whole:  # else only rounding
-                found.append((worker, state, float(left), float(right), int(rounds)))
+def _bars_of(own: Pieces, end: float, starts: NDArray[np.float64]) -> list[Bar]:
+    """The bars of one worker: stretches of rounds, and between them its crashes, returns, joins and departures."""
+    worker = int(own.worker[0])
+    found: list[Bar] = []
+    here = True
+    for kind, begin, stop, wait, work, whole, rounds in zip(
+        *(column.tolist() for column in (own.kind, own.begin, own.end, own.wait, own.work, own.whole, own.rounds)),
+        strict=True,
+    ):
+        if kind == ROUND:
+            edges = (begin, begin + wait, begin + wait + work, begin + whole)
+            for state, left, right in zip((WAITING, COMPUTING, TRANSFER), edges[:-1], edges[1:], strict=True):
+                if right - left > 1e-6 * whole:  # else only rounding
+                    found.append((worker, state, left, right, rounds))
+            continue
+        if here and kind == CRASH and len(starts) and not np.isnan(begin):
+            # At a barrier only what comes after the next assignment is lost work; before it the worker waited.
+            where = int(np.searchsorted(starts, begin))
+            assigned = min(float(starts[where]), stop) if where < len(starts) else stop
+            if assigned > begin:
+                found.append((worker, WAITING, begin, assigned, 1))
+            begin = assigned
+        if not np.isnan(begin) and stop > begin:
+            state = (LOST if kind == CRASH else WAITING) if here else ABSENT
+            found.append((worker, state, begin, stop, 1))
+        here = not LEAVES[kind]
+    if own.kind[-1] == CRASH and end > own.end[-1]:
+        found.append((worker, ABSENT, float(own.end[-1]), end, 1))
     return found

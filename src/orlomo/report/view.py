@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
 
-import numpy as np
 from numpy.typing import NDArray
 
 from orlomo import config as configuration
@@ -18,12 +17,10 @@ from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
 from orlomo.records.run import Run
-from orlomo.records.tables import ROUNDS, Columns, MetricColumn, empty, metrics_schema, only, usable
+from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
+from orlomo.report.streaming.events import EventReader, Events
 from orlomo.report.summary import without_nan
-from orlomo.report.timeline import Bars, Use, bars, uses
-
-POINTS = 1200
-"""As many points as can be told apart on a wide screen."""
+from orlomo.report.timeline import Bars, Use, uses_of
 
 
 class Facts(TypedDict):
@@ -56,17 +53,34 @@ class ViewTable(TypedDict):
 
 @dataclass(frozen=True)
 class View:
-    """The data of a run's charts. Its tables hold whole rows only."""
+    """The data of a run's charts, without damaged rows. `seen` is what is shown of its events.
 
+    `events` and `reports` are whole tables, which may be large, for charts that need more: read when asked for.
+    """
+
+    run: Run
     name: str
-    config: RunConfig
     state: str
-    clock: str
     measured: tuple[MetricColumn, ...]
-    events: Columns
+    seen: Events
     metrics: Columns
     end: float  # until then, a worker that crashed and never came back is drawn as absent
     worker_data: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's config."""
+        return self.run.config
+
+    @property
+    def clock(self) -> str:
+        """What the run's seconds are."""
+        return self.run.clock
+
+    @cached_property
+    def events(self) -> Columns:
+        """The events."""
+        return only(self.run.event_columns, usable(self.run.event_columns, EVENTS))
 
     @cached_property
     def reports(self) -> Columns:
@@ -76,7 +90,7 @@ class View:
     @cached_property
     def bars(self) -> Bars:
         """The timeline."""
-        return bars(self.events, self.end, synchronous=self.config.method.synchronous)
+        return self.seen.bars(self.end)
 
     def to_json(self) -> ViewTable:
         """All but the charts."""
@@ -89,8 +103,8 @@ class View:
             "state": self.state,
             "workers": self.config.workers,
             "measured": {one.label: one.text(value) for one, value in self.last_values()},
-            "facts": _facts(self.config, self.reports, self.metrics),
-            "uses": [self._use(use) for use in uses(self.events, self.bars, self.config.workers)],
+            "facts": _facts(self.config, self.seen, self.metrics),
+            "uses": [self._use(use) for use in uses_of(self.seen.workers, self.bars, self.config.workers)],
             "config": configuration.write(self.config),
         }
 
@@ -99,8 +113,7 @@ class View:
         row = without_nan(use._asdict())
         if self.worker_data:
             own = self.worker_data[use.worker % len(self.worker_data)]
-            rounds = (self.events["worker"] == use.worker) & np.isin(self.events["kind"], ROUNDS)
-            samples = int(self.events["local_steps"][rounds].sum()) * own["batch_size"]
+            samples = int(self.seen.workers.of(use.worker)[-1]) * own["batch_size"]
             row |= {"data": own["data"], "samples": own["samples"], "epochs": samples / own["samples"]}
         return row
 
@@ -112,74 +125,96 @@ class View:
         ]
 
 
-def view_of(run: Run, name: str, notes: list[str]) -> View:
-    """The view of a run; what cannot be shown is added to the notes, under this name."""
+def view_of(run: Run, name: str, notes: list[str], events: EventReader | None = None) -> View:
+    """The view of a run; what cannot be shown is added to the notes, under this name.
+
+    `events`: one that has read the run's events before, and reads only what is new.
+    """
     try:
         measured = run.measured
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         measured = ()
-    events, damaged = _table(run, "events", name, notes)
-    metrics, _ = _table(run, "metrics", name, notes) if measured else (empty(metrics_schema(())), 0)
-    finish = events["finish"][events["kind"] == "report"]
-    end = float(finish[-1]) if run.virtual and len(finish) else 0.0  # on real engines a lost worker never comes back
-    if reason := newest_values(run.folder / "checkpoints").get("stopped"):
-        notes.append(f"{name} was stopped: {reason}.")
-    notes += [f"{name} was changed {change}." for change in run.changes]
     data: list[dict[str, Any]] = []
+    late_notes: list[str] = []
     try:
         data = run.worker_data
     except RunFolderError as error:
-        notes.append(f"{name}: {error}.")
-    view = View(name, run.config, run.state, run.clock, measured, events, metrics, end, data)
+        late_notes.append(f"{name}: {error}.")
+    metric_notes: list[str] = []
+    metrics = _metrics(run, name, metric_notes) if measured else empty(metrics_schema(()))
+    reader = EventReader(run.folder / "events.csv") if events is None else events
+    damaged = _read_events(run, reader, name, notes, losses=not len(metrics["reports"]), steps=bool(data))
+    notes += metric_notes
+    seen = reader.events
+    end = seen.last_finish if run.virtual and seen.reports else 0.0  # on real engines a lost worker never comes back
+    if reason := newest_values(run.folder / "checkpoints").get("stopped"):
+        notes.append(f"{name} was stopped: {reason}.")
+    notes += [f"{name} was changed {change}." for change in run.changes]
+    notes += late_notes
+    view = View(run, name, run.state, measured, seen, metrics, end, data)
     if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
         _note_missing(view, notes)
     return view
 
 
-def _table(run: Run, table: str, name: str, notes: list[str]) -> tuple[Columns, int]:
-    """The whole rows of `events` or `metrics`, and how many lines are damaged; an empty table where there is none."""
-    path, schema = run.folder / f"{table}.csv", run.schema(table)
+def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], losses: bool, steps: bool) -> int:
+    """Read the events; how many lines are damaged."""
     try:
-        # Counted before the table is read: a running run may append in between, and then no line seems damaged.
-        lines = path.read_bytes().count(b"\n") - 1 if path.is_file() else 0
-        found = run.event_columns if table == "events" else run.metric_columns
+        reader.update(synchronous=run.config.method.synchronous, losses=losses, steps=steps)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
-        return empty(schema), 0
+        return 0
+    if reader.missing:
+        notes.append(f"{name}: {reader.path.name} has no {', '.join(reader.missing)}.")
+        return reader.events.lines
+    return _note_damaged(run, "events", name, notes, reader.events.lines - reader.events.whole)
+
+
+def _metrics(run: Run, name: str, notes: list[str]) -> Columns:
+    """The whole rows of the evaluations; an empty table where there is none."""
+    path, schema = run.folder / "metrics.csv", run.schema("metrics")
+    try:
+        found, lines = read_counted(path, schema)
+    except RunFolderError as error:
+        notes.append(f"{name}: {error}.")
+        return empty(schema)
     if missing := [column for column in schema if column not in found]:
         notes.append(f"{name}: {path.name} has no {', '.join(missing)}.")
-        return empty(schema), lines
-    if run.is_cut_off(table):
-        notes.append(f"{name}: {path.name} ends in the middle of a line, which is left out.")
+        return empty(schema)
     whole = usable(found, schema)
-    damaged = max(lines, len(whole)) - int(whole.sum())
+    _note_damaged(run, "metrics", name, notes, lines - int(whole.sum()))
+    return only(found, whole)
+
+
+def _note_damaged(run: Run, table: str, name: str, notes: list[str], damaged: int) -> int:
+    if run.is_cut_off(table):
+        notes.append(f"{name}: {table}.csv ends in the middle of a line, which is left out.")
     if damaged:
-        notes.append(f"{name}: {damaged} damaged line{'s' * (damaged > 1)} of {path.name} left out.")
-    return only(found, whole), damaged
+        notes.append(f"{name}: {damaged} damaged line{'s' * (damaged > 1)} of {table}.csv left out.")
+    return damaged
 
 
 def _note_missing(view: View, notes: list[str]) -> None:
     """Note that one table knows of more reports than the other has."""
-    here, known = len(view.reports["delay"]), int(view.metrics["reports"].max(initial=0))
+    here, known = view.seen.reports, int(view.metrics["reports"].max(initial=0))
     if known > here:
         notes.append(f"{view.name}: events.csv has {here:,} reports, metrics.csv has {known:,}: lines are missing.")
     elif view.state == "finished" and 0 < known < here:
         notes.append(f"{view.name}: metrics.csv ends at report {known:,} of {here:,}: lines are missing.")
 
 
-def _facts(config: RunConfig, reports: Columns, metrics: Columns) -> Facts:
-    delays = reports["delay"]
-    some = len(delays) > 0
-    seconds = float(reports["finish"][-1]) if some else None
+def _facts(config: RunConfig, seen: Events, metrics: Columns) -> Facts:
+    reports = seen.reports
+    seconds = seen.last_finish if reports else None
     return {
-        "reports": len(delays),
-        "epochs": _epochs(len(delays), metrics),
+        "reports": reports,
+        "epochs": _epochs(reports, metrics),
         "wanted_epochs": config.epochs,
         "seconds": seconds,
-        "reports_per_second": len(delays) / seconds if seconds is not None and seconds > 0 else None,
-        "mean_delay": float(delays.mean()) if some else None,
-        "max_delay": int(delays.max()) if some else 0,
+        "reports_per_second": reports / seconds if seconds is not None and seconds > 0 else None,
+        "mean_delay": seen.delays.sum / reports if reports else None,
+        "max_delay": seen.delays.max,
     }
 
 
@@ -204,25 +239,6 @@ def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
     for name, value in table.items():
         found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
-
-
-def thin(values: NDArray[Any], points: int = POINTS) -> NDArray[np.int64]:
-    """The positions of fewer points that look the same: the first, the last, and the extremes of each stretch.
-
-    >>> thin(np.array([0.0, 1.0, 9.0, 1.0, 0.0, 2.0, -5.0, 2.0]), points=4).tolist()
-    [0, 2, 6, 7]
-    """
-    if len(values) <= points:
-        return np.arange(len(values))
-    stretches = max(1, (points - 2) // 2)
-    size = -(-len(values) // stretches)
-    padded = np.full(stretches * size, np.nan)
-    padded[: len(values)] = values.astype(np.float64)
-    table = padded.reshape(stretches, size)
-    known = ~np.isnan(table).all(axis=1)  # a stretch without numbers has no extremes
-    begin = np.flatnonzero(known) * size
-    lowest, highest = np.nanargmin(table[known], axis=1), np.nanargmax(table[known], axis=1)
-    return np.unique(np.concatenate([[0], begin + lowest, begin + highest, [len(values) - 1]]))
 
 
 def numbers(column: NDArray[Any]) -> list[float | None]:

@@ -14,6 +14,7 @@ from orlomo.errors import OrlomoError
 from orlomo.locks import is_being_written
 from orlomo.records.run import Run
 from orlomo.report.page import page_content, page_of
+from orlomo.report.streaming.events import EventReader
 
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
@@ -23,11 +24,12 @@ READING_SHARE = 0.1
 
 
 class Follower:
-    """The view of a run as it is now: read again when its folder has changed, a large one less often."""
+    """The view of a run as it is now: what was added is read when its folder has changed, of a large one less often."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         Run(folder)  # an error here is better than one in the browser
+        self._events = EventReader(folder / "events.csv")
         self._seen: object = None
         self._text = b""
         self._next = 0.0
@@ -40,7 +42,7 @@ class Follower:
             # Looked at before reading: what is written meanwhile is a change for the next request.
             now = is_being_written(self.folder), self._files()
             if now != self._seen and (begin >= self._next or not now[0]):
-                content = {**page_content([Run(self.folder)]), "follow": "data"}
+                content = {**page_content([Run(self.folder)], events=[self._events]), "follow": "data"}
                 self._text, self._seen = json.dumps(content, allow_nan=False).encode(), now
                 end = time.monotonic()
                 self._next = end + (end - begin) / READING_SHARE

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from orlomo.errors import ConfigError, require
-from orlomo.files import write_atomically, write_text_atomically
+from orlomo.files import write_atomically, write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.report.figures import draw_means, figure_files, new_figure, plain_text
 from orlomo.report.screen import ProgressDisplay
@@ -78,9 +78,10 @@ def write(
     # A part does not overwrite the table of the whole.
     stem = f"table-{scale.chosen}" if scale.chosen else "table"
     contents = {f"{stem}.md": text, f"{stem}.json": json.dumps(result.to_json(), indent=1)}
-    for name, content in contents.items():
-        write_text_atomically(folder / name, content)
-    write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, [columns_of(line) for line in table]))
+    with writing_to(folder):
+        for name, content in contents.items():
+            write_text_atomically(folder / name, content)
+        write_atomically(folder / f"{stem}.csv", lambda path: write_rows(path, [columns_of(line) for line in table]))
     result.files.extend(folder / f"{stem}.{ending}" for ending in ("md", "csv", "json"))
     part = f"-{scale.part_of_a_row}" if scale.part_of_a_row else ""
     for row in dict.fromkeys(cell.row for cell in results):

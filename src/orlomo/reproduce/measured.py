@@ -29,7 +29,7 @@ from rich.progress import track
 from orlomo.clusters.cluster import cluster as cluster_by_name
 from orlomo.clusters.schedule import trace
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.files import write_atomically, write_text_atomically
+from orlomo.files import write_atomically, write_text_atomically, writing_to
 from orlomo.methods.method import Method
 from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.methods.papers.prsgdm import PRSGDm
@@ -99,9 +99,10 @@ def measure(kind: str, table: Table, folder: Path, quiet: bool = False) -> Measu
         raise ConfigError(f"this experiment's file: {error} is missing or wrong") from None
     text = f"# {title}\n\n{body}- Real time: {duration(time.monotonic() - begin)} on one core.\n"
     files = [folder / f"{kind}.md", folder / f"{kind}.csv"]
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(files[0], text)
-    write_atomically(files[1], lambda path: write_rows(path, [columns_of(row) for row in rows]))
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(files[0], text)
+        write_atomically(files[1], lambda path: write_rows(path, [columns_of(row) for row in rows]))
     return Measurement(text, rows, files)
 
 

@@ -18,7 +18,7 @@ from orlomo.config import same_run, write
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
-from orlomo.files import write_text_atomically
+from orlomo.files import write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, Row
 from orlomo.report.screen import ProgressDisplay, RunProgress, evaluation_text
@@ -166,7 +166,10 @@ def _listen(
     if kind == "warning":
         warn(f"{cell.folder.name}: {rest[0]}")
     elif kind == "failed":
-        stopped.error = stopped.error or OrlomoError(rest[0])  # the first: the others follow from the stop
+        if stopped.error is None:  # the others follow from the stop
+            stopped.error = OrlomoError(rest[0])
+            for note in rest[1:]:
+                stopped.error.add_note(note)
     elif kind == "started":
         shown.begin(*rest)
     elif kind == "event":
@@ -229,13 +232,14 @@ def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: li
     except OrlomoError as error:
         messages.send("failed", f"{cell.folder}: {error}")
         code = 2
-    except BaseException:
-        messages.send("failed", f"{cell.folder}: {traceback.format_exc()}")
+    except BaseException as error:
+        messages.send("failed", f"{cell.folder}: {type(error).__name__}: {error}", traceback.format_exc().rstrip())
         code = 1
     pipe.close()
     os._exit(code)  # not sys.exit: what the fork inherited is the parent's to clean up
 
 
 def _note(cell: Cell, text: str) -> None:
-    cell.folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(cell.folder / DIVERGED, f"{text}\n\n{write(cell.config)}")
+    with writing_to(cell.folder):
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(cell.folder / DIVERGED, f"{text}\n\n{write(cell.config)}")

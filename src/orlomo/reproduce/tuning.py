@@ -13,7 +13,7 @@ import tomli_w
 from orlomo.comparing import label
 from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
-from orlomo.files import write_text_atomically
+from orlomo.files import write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.report.screen import ProgressDisplay
 from orlomo.reproduce.experiment import ACCURACY, Experiment
@@ -78,8 +78,9 @@ def tune(
         if len(ordered) > 2 and float(best) in (min(ordered), max(ordered)):
             warn(f"{method}: {best} is at the edge of its grid; a wider grid may find a better one")
     text = tomli_w.dumps({"chosen": chosen, "held_out_accuracy": {**known.get("held_out_accuracy", {}), **tried}})
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(folder / FILE, text)
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(folder / FILE, text)
     return folder / FILE
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from orlomo.records.parsing.fields import PADDING, WORD, Bytes, Positions, float
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+Column = NDArray[Any]
 
 BLOCK = 2**20
 """Bytes that are read at once: what is made of them fits into a processor's cache."""
@@ -43,50 +45,50 @@ class Block:
     def __init__(self, text: Bytes, stop: int, names: Sequence[str], schema: Mapping[str, str]):
         self._text, self._schema = text, schema
         self._numbers = {name: number for number, name in enumerate(names)}
+        self._ends: dict[int, Positions] = {}
         marked = text[PADDING - 1 : stop]  # from the newline before the first line to the last one
-        mask = marked == COMMA
-        mask |= marked == NEWLINE
+        mask = marked == NEWLINE
+        self.lines = int(np.count_nonzero(mask)) - 1
+        mask |= marked == COMMA
         mask |= marked == POINT
         self._marks = np.flatnonzero(mask)
         kinds = marked[self._marks]
         self._marks += PADDING - 1
-        ends = np.flatnonzero(kinds != POINT)  # positions in `_marks` of what ends a field
-        newlines = np.flatnonzero(kinds[ends] == NEWLINE)
-        self.lines = len(newlines) - 1
-        begins = newlines[:-1]
-        lengths = np.diff(self._marks[ends[newlines]])
-        good = (np.diff(newlines) == len(names)) & (lengths > 1) & (lengths <= LONGEST)
-        self.rows = int(good.sum())
-        # One row per line: where the line before ends, and where each field ends.
-        if len(good) and good.all():
-            self._table = np.lib.stride_tricks.sliding_window_view(ends, len(names) + 1)[:: len(names)]
-        else:
-            self._table = ends[begins[good][:, None] + np.arange(len(names) + 1)]
+        # One row per line: where the line before ends, and where each field ends; as positions in `_marks`.
+        self._table = _regular(np.flatnonzero(kinds != POINT), kinds, self._marks, len(names), self.lines)
+        self.rows = self._table.shape[1]
 
-    def column(self, name: str, rows: NDArray[np.int64] | NDArray[np.bool_] | None = None) -> NDArray[np.generic]:
+    def column(self, name: str, rows: Positions | None = None) -> Column:
         """A column by its declared type; of these rows."""
         kind = self._schema.get(name, "s")
-        begin, point, end = self._fields(name, rows)
+        begin, point, end = self._fields(name, rows, kind == "d")
         if kind == "q":
             return wholes(self._text, begin, end)
-        return floats(self._text, begin, point, end) if kind == "d" else self._texts(begin, end)
+        return floats(self._text, begin, point, end) if kind == "d" else self._words(begin, end)
 
     def keys(self, name: str) -> NDArray[np.uint64]:
         """A column of words of up to eight characters, as numbers (see `fields.key`)."""
-        begin, _, end = self._fields(name, None)
+        begin, _, end = self._fields(name, None, points=False)
         return keys(self._text, begin, end)
 
-    def _fields(
-        self, name: str, rows: NDArray[np.int64] | NDArray[np.bool_] | None
-    ) -> tuple[Positions, Positions, Positions]:
+    def _fields(self, name: str, rows: Positions | None, points: bool) -> tuple[Positions, Positions, Positions]:
+        """Where fields begin, where they have their only point (else, and without `points`, their end), and end."""
         number = self._numbers[name]
-        before, last = self._table[:, number], self._table[:, number + 1]
-        if rows is not None:
+        before, last = self._table[number], self._table[number + 1]
+        if rows is None:
+            begin, end = self._end(number) + 1, self._end(number + 1)
+        else:
             before, last = before[rows], last[rows]
-        end = self._marks[last]
-        return self._marks[before] + 1, np.where(last - before == 2, self._marks[last - 1], end), end
+            begin, end = self._marks[before] + 1, self._marks[last]
+        return begin, np.where(last - before == 2, self._marks[last - 1], end) if points else end, end
 
-    def _texts(self, begin: Positions, end: Positions) -> NDArray[np.object_]:
+    def _end(self, number: int) -> Positions:
+        """Where the fields of a column end; kept, because those of the next one begin there."""
+        if number not in self._ends:
+            self._ends[number] = self._marks[self._table[number]]
+        return self._ends[number]
+
+    def _words(self, begin: Positions, end: Positions) -> NDArray[np.object_]:
         if (end - begin <= WORD).all() and self._text.all():  # few different words, and none with a zero byte
             words, which = np.unique(keys(self._text, begin, end), return_inverse=True)
             texts = [int(word).to_bytes(WORD, "little").rstrip(b"\0") for word in words.tolist()]
@@ -175,6 +177,19 @@ class Table:
             self._saw(space[count - new : count].data)
         self._seen += new
         return int(count)
+
+
+def _regular(ends: Positions, kinds: Bytes, marks: Positions, fields: int, lines: int) -> Positions:
+    """Of the lines that have so many fields, are not empty and not too long: where they and their fields end."""
+    if len(ends) == fields * lines + 1 and fields > 1 and (kinds[ends[::fields]] == NEWLINE).all():
+        good = np.diff(marks[ends[::fields]]) <= LONGEST
+        if good.all():
+            return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(ends, fields + 1)[::fields].T)
+    newlines = np.flatnonzero(kinds[ends] == NEWLINE)
+    lengths = np.diff(marks[ends[newlines]])
+    good = (np.diff(newlines) == fields) & (lengths > 1) & (lengths <= LONGEST)
+    chosen: Positions = ends[newlines[:-1][good] + np.arange(fields + 1)[:, None]]
+    return chosen
 
 
 def in_order(items: Iterable[S], work: Callable[[S], T]) -> Iterator[T]:

@@ -95,6 +95,8 @@ def wholes(text: Bytes, begin: Positions, end: Positions) -> NDArray[np.int64]:
 
 def floats(text: Bytes, begin: Positions, point: Positions, end: Positions) -> Floats:
     """Numbers; NaN where a field is none. `point`: where its only point is, or `end` where it has none."""
+    if not (end > begin).any():
+        return np.full(len(begin), np.nan)
     values, sure = _plain_floats(text, begin, point, end, np.zeros(1, dtype=np.int64))
     if not sure.all():
         length = end - begin
