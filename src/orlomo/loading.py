@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
+from orlomo.files import read_bytes
 
 _loaded: dict[tuple[Path, str], ModuleType] = {}
 """Files that this process has loaded, by path and digest: a class that is asked for twice is one class."""
@@ -36,8 +37,8 @@ def source_digest(import_path: str) -> str:
     where, _, _ = import_path.rpartition(":")
     try:
         path = Path(where) if where.endswith(".py") else Path(importlib.util.find_spec(where).origin)  # type: ignore[union-attr, arg-type]
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except (OSError, ImportError, AttributeError, TypeError, ValueError):
+        return hashlib.sha256(read_bytes(path, follow=True)).hexdigest()
+    except (OSError, RunFolderError, ImportError, AttributeError, TypeError, ValueError):
         return ""
 
 
@@ -45,7 +46,7 @@ def class_digest(kind: type) -> str:
     """The sha256 of the files that a class and its bases were written in, orlomo's own left out; empty where there are
     none, as in a notebook."""
     total, files = hashlib.sha256(), dict.fromkeys(map(_source_file, kind.__mro__))
-    for content in (path.read_bytes() for path in files if path is not None):
+    for content in (read_bytes(path, follow=True) for path in files if path is not None):
         total.update(content)
     return total.hexdigest() if any(path is not None for path in files) else ""
 
@@ -55,7 +56,7 @@ def function_digest(function: object) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     path = _source_file(function if hasattr(function, "__code__") else type(function))
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
+    return hashlib.sha256(read_bytes(path, follow=True)).hexdigest() if path is not None else ""
 
 
 def _source_file(kind: Any) -> Path | None:
@@ -98,9 +99,9 @@ def _load_file(path: Path, kind: str) -> ModuleType:
     import cloudpickle  # only needed here
 
     path = path.absolute()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigError(f"cannot read the {kind} file {path}: no such file")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_bytes(path, follow=True)).hexdigest()
     if (path, digest) in _loaded:
         return _loaded[path, digest]
     # Its own name where that is free: dataclasses and pickle look modules up by their names.

@@ -69,6 +69,6 @@ def test_a_tar_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
             Archive(path)
     path.write_bytes(whole[:4000])
     archive = Archive(path)
-    with pytest.raises(ConfigError, match="a in .* cannot be read: it is cut off"):
+    with pytest.raises(ConfigError, match=r"a in .* cannot be read: it is cut off"):
         archive.read("a", 10_000)
     archive.close()

@@ -231,7 +231,7 @@ FUNCTIONS = {
     "_codecs encode": _Function.ENCODE,  # Python 3 writes bytes in protocol 2 as a call of this function
 }
 
-MOST_STEPS = 2_000_000
+MOST_STEPS = 1_000_000
 """Of a pickle: CIFAR-100 as Python 3 writes it takes 600,000."""
 
 VALUES = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
