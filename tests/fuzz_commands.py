@@ -8,12 +8,13 @@ import functools
 import hashlib
 import io
 import json
+import os
 import re
 import struct
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,7 +26,7 @@ from orlomo.commands import main as cli
 from orlomo.errors import OrlomoError
 from small import command_parsers
 
-SIMULATED = ("finished", "unfinished", "shares")
+SIMULATED = ("finished", "unfinished", "shares", "old")
 STRANGE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that no output has: those that control a terminal, and bytes that are no text."""
 
@@ -35,28 +36,46 @@ LAST_LINE = re.compile("orlomo: |(saved; )?more in .*log.txt")
 RUNS = (*SIMULATED, "loop", "processes")
 
 
+NAMES = [
+    "run",
+    "my run's",
+    "\x1b[31mred",
+    "[red]a[/red]",
+    "a\nb",
+    "-o",
+    os.fsdecode(b"\xff\xfe"),
+    "<b>&amp;",
+    "{a} %s $HOME",
+]
+"""Names of run folders."""
+
 PARSER = functools.cache(cli.parser)
 """Made once: most of the time of a short command."""
 
 
 @dataclass
 class Answer:
-    """What a command said: its exit code, what it shows as a value that can be compared, and its lines on stderr."""
+    """What a command said: its exit code, what it shows as a value that can be compared, its lines on stderr, and all
+    that it printed."""
 
     code: int
     shown: object
     notes: list[str] = field(default_factory=list)
+    printed: str = ""
 
 
 class Place:
     """Where a damaged run lies: beside bystanders, with a folder for what commands write."""
 
     def __init__(self, base: Path):
-        self.base, self.run, self.outside, self.out = base, base / "run", base / "outside", base / "out"
+        self.base, self.run, self.outside, self.out = base, base / NAMES[0], base / "outside", base / "out"
         self.here, self.temporary = base / "here", base / "temporary"
 
-    def set_up(self, files: Files) -> None:
-        """An undamaged run, with nothing else but the bystanders."""
+    def set_up(self, files: Files, name: str) -> None:
+        """An undamaged run in a folder of this name, with nothing else but the bystanders."""
+        if name != self.run.name:
+            remove(self.run)
+        self.run = self.base / name
         write(self.run, files)
         bystander = {"file": b"kind,worker\n1,2\n", "folder/000000001.json": b"{}", "folder/1-a.json": b"{}"}
         write(self.outside, {**bystander, "folder/events.csv": b"x\n", "folder/.a.1.tmp": b"x", "folder/notes": b"x"})
@@ -90,15 +109,19 @@ def _text(stream: io.TextIOWrapper) -> str:
     return stream.buffer.getvalue().decode("utf-8", "surrogateescape")  # type: ignore[attr-defined, no-any-return]
 
 
-def called(place: Place, *words: object) -> tuple[int, str, list[str]]:
-    """`orlomo ...`: exit code, stdout, lines of stderr."""
+def called(place: Place, *words: object) -> Answer:
+    """`orlomo ...`, as if it was typed; `shown` is what it printed on stdout."""
     before, tempfile.tempdir = tempfile.tempdir, str(place.temporary)
     try:
         with contextlib.chdir(place.here), _printing() as (out, errors), patch.object(cli, "parser", PARSER):
             code = cli.main([*map(str, words)])
     finally:
         tempfile.tempdir = before
-    return code, _text(out), _text(errors).splitlines()
+    return Answer(code, _text(out), _lines(errors), _text(out) + _text(errors))
+
+
+def _lines(stream: io.TextIOWrapper) -> list[str]:
+    return [line for line in _text(stream).split("\n") if line]
 
 
 def _digest(content: bytes) -> str:
@@ -107,9 +130,8 @@ def _digest(content: bytes) -> str:
 
 def _report(place: Place) -> Answer:
     page = place.out / "page.html"
-    code, shown, notes = called(place, "report", place.run, "-o", page)
-    data = page.read_text("utf-8").partition('"notes": [')[0] if page.exists() else ""
-    return Answer(code, (shown, _without_notes(page) if data else ""), notes)
+    answer = called(place, "report", place.run, "-o", page)
+    return replace(answer, shown=(answer.shown, _without_notes(page) if page.exists() else ""))
 
 
 def _without_notes(page: Path) -> str:
@@ -127,18 +149,18 @@ def _watch(place: Place) -> Answer:
             content = json.loads(Follower(place.run).read())
         except (OSError, OrlomoError) as error:
             return Answer(2, "", [f"orlomo: {error}"])
-    return Answer(0, content, [*content.pop("notes"), *_text(errors).splitlines()])
+    return Answer(0, content, [*content.pop("notes"), *_lines(errors)])
 
 
 def _export(kind: str, inside: bool = False) -> Callable[[Place], Answer]:
     def call(place: Place) -> Answer:
         out = place.run / kind if inside else place.out / "tables"
         more = () if inside else ("-o", out)
-        code, shown, notes = called(place, "export", place.run, "--format", kind, *more)
+        answer = called(place, "export", place.run, "--format", kind, *more)
         read = _scalars if kind == "tensorboard" else Path.read_bytes
-        files = {path.name: read(path) for path in sorted(out.rglob("*")) if path.is_file()} if code == 0 else {}
+        files = {path.name: read(path) for path in sorted(out.rglob("*")) if path.is_file()} if answer.code == 0 else {}
         shown_files = list(files.values()) if kind == "tensorboard" else files
-        return Answer(code, (shown, shown_files), notes)
+        return replace(answer, shown=(answer.shown, shown_files))
 
     return call
 
@@ -158,21 +180,26 @@ def _scalars(path: Path) -> list[object]:
 
 def _plain(*words: str) -> Callable[[Place], Answer]:
     def call(place: Place) -> Answer:
-        code, shown, notes = called(place, words[0], place.run, *words[1:])
-        return Answer(code, shown, notes)
+        return called(place, words[0], place.run, *words[1:])
 
     return call
 
 
-def _resume(place: Place) -> Answer:
-    code, shown, notes = called(place, "resume", place.run, "--jobs", "1", "--quiet", "--json")
-    return Answer(code, (_stable(shown), _results(place.run)) if code == 0 else "", notes)
+def _resume(*more: str) -> Callable[[Place], Answer]:
+    def call(place: Place) -> Answer:
+        answer = called(place, "resume", place.run, "--jobs", "1", "--quiet", "--json", *more)
+        shown = (_stable(str(answer.shown)), _results(place.run)) if answer.code == 0 else ""
+        return replace(answer, shown=shown)
+
+    return call
 
 
 def _stable(text: str) -> object:
     """JSON without what differs each time."""
     found = json.loads(text)
     found.pop("real_seconds", None)
+    for change in found["changes"]:
+        change.pop("time")
     return found
 
 
@@ -189,15 +216,14 @@ def _bytes(path: Path) -> bytes:
 
 
 def _train(place: Place) -> Answer:
-    out = place.out / "run"
-    code, _, notes = called(place, "train", place.run / "config.toml", "--out", out, "--jobs=1", "--quiet", "--json")
-    return Answer(code, "", notes)
+    config, out = place.run / "config.toml", place.out / "run"
+    return called(place, "train", config, "--out", out, "--jobs", "1", "--quiet", "--json")
 
 
 def _compare(place: Place) -> Answer:
     words = ["--workers=2", "--epochs=0.02", "--methods=asgd", "--jobs=1", "--quiet"]
-    code, shown, notes = called(place, "compare", "quadratic", *words, "--out", place.run)
-    return Answer(code, (shown, _results(place.run / "asgd-seed0")) if code == 0 else "", notes)
+    answer = called(place, "compare", "quadratic", *words, "--out", place.run)
+    return replace(answer, shown=(answer.shown, _results(place.run / "asgd-seed0")) if answer.code == 0 else "")
 
 
 def _load(place: Place) -> Answer:
@@ -214,7 +240,7 @@ def _load(place: Place) -> Answer:
                 shown[name] = part(run)
             except OrlomoError as error:
                 notes.append(f"orlomo: {error}")
-    return Answer(0, shown, [*notes, *_text(errors).splitlines()])
+    return Answer(0, shown, [*notes, *_lines(errors)])
 
 
 def _state(model: Any) -> object:
@@ -245,7 +271,7 @@ class Command:
     codes: tuple[int, ...] = (0, 2)
     compared: bool = True  # its answer is that of the undamaged run, or a line says why not
     tail: bool = False  # it does not show rows after the newest checkpoint
-    sealed: bool = False  # every change of what is sealed is found
+    finds: str = "(?!)"  # files of which every change is found, as a regular expression
 
     def judge(self, damage: Damage, clean: Answer, answer: Answer) -> list[str]:
         """What is wrong with an answer."""
@@ -257,12 +283,12 @@ class Command:
             wrong.append(f"exit code {answer.code}")
         if answer.code == 2 and not LAST_LINE.match((answer.notes or [""])[-1]):
             wrong.append("an error that is not one line")
-        known = damage.forged or ((damage.after or damage.rolled_back) and not self.tail)
+        known = damage.forged or not damage.seals or ((damage.after or damage.rolled_back) and not self.tail)
         if self.compared and answer.code == 0 and answer.shown != clean.shown and not new and not known:
             wrong.append("another answer, without a word")
-        if self.sealed and answer.code == 0 and damage.sealed and not new:
+        if answer.code == 0 and damage.sealed and re.search(self.finds, damage.path) and not new:
             wrong.append("the damage was not found")
-        if strange := set(STRANGE.findall("".join([*answer.notes, str(answer.shown)]))):
+        if strange := set(STRANGE.findall(answer.printed)):
             wrong.append(f"control characters in its output: {strange}")
         return wrong
 
@@ -275,12 +301,17 @@ COMMANDS = {
     "export tensorboard": Command(_export("tensorboard")),
     "export inside": Command(_export("csv", inside=True), weight=4, reads_only=False),
     "audit": Command(_plain("audit"), runs=("loop",), codes=(0, 1, 2)),
-    "verify": Command(_plain("verify"), codes=(0, 1, 2), weight=20, sealed=True),
+    "verify": Command(_plain("verify"), codes=(0, 1, 2), weight=20, finds=""),
     "workers": Command(_plain("workers"), weight=3),
     "load": Command(_load, weight=20),
-    "resume": Command(_resume, runs=SIMULATED, weight=20, reads_only=False, tail=True),
-    "replay": Command(_plain("replay", "--jobs", "1", "--quiet"), runs=SIMULATED, weight=10, codes=(0, 1, 2)),
-    "train": Command(_train, runs=("finished",), weight=4, compared=False),
+    "resume": Command(_resume(), runs=SIMULATED, weight=20, reads_only=False, tail=True),
+    "resume longer": Command(
+        _resume("--epochs", "0.04"), runs=("finished", "old"), weight=4, reads_only=False, tail=True
+    ),
+    "replay": Command(
+        _plain("replay", "--jobs", "1", "--quiet"), runs=SIMULATED, codes=(0, 1, 2), finds="events|metrics.csv|config"
+    ),
+    "train": Command(_train, runs=("finished",), weight=3, compared=False),
     "compare": Command(_compare, runs=("compared",), weight=0.3, reads_only=False),
     "report runs": Command(_report, runs=("compared",), weight=4),
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -92,7 +94,25 @@ def make(folder: Path) -> dict[str, Files]:
         orlomo.train(f"{folder}/shares.py:task", orlomo.ALSGD(local_steps=1), **settings, out=folder / "shares")
     names = {"stopped-killed": "unfinished"}
     made = ("finished", "stopped-killed", "shares", "compared", "loop", "processes")
-    return {names.get(name, name): files_of(folder / name) for name in made}
+    found = {names.get(name, name): files_of(folder / name) for name in made}
+    return {**found, "old": _unsealed(found["finished"])}
+
+
+def _unsealed(files: Files) -> Files:
+    """A run as versions before seals wrote it."""
+    found = dict(files)
+    for name, text in files.items():
+        if name.startswith("checkpoints/") and name.endswith(".json"):
+            content = json.loads(text)
+            content["values"].pop("sealed", None)
+            content["sha256"] = seal({key: value for key, value in content.items() if key != "sha256"})
+            found[name] = json.dumps(content, indent=1).encode()
+    return found
+
+
+def seal(content: dict[str, Any]) -> str:
+    """The checksum that the JSON file of a checkpoint carries."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _stop_twice(out: Path, settings: dict[str, Any], quiet: dict[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from typing import Any
+
+from fuzz_corpus import seal
 
 DEEP = 100_000
 
@@ -145,7 +146,6 @@ def _sealed_again(written: str, new: str) -> bytes:
     try:
         content = json.loads(written.replace('"@@"', new))
         content.pop("sha256")
-        seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        return json.dumps({"sha256": seal, **content}, indent=1).encode()
+        return json.dumps({"sha256": seal(content), **content}, indent=1).encode()
     except (ValueError, RecursionError, KeyError, AttributeError, TypeError):
         return b""

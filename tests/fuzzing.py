@@ -28,11 +28,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 import fuzz_corpus
-from fuzz_commands import COMMANDS, Answer, Place
+from fuzz_commands import COMMANDS, NAMES, Answer, Place
 from fuzz_corpus import snapshot
 from fuzz_damage import Damage, Damager
 
-SECONDS = 4.0
+SECONDS = 20.0
 """After which a command hangs."""
 
 MEMORY = 1 << 31
@@ -51,14 +51,16 @@ class Case:
     number: int
     corpus: str = ""
     command: str = ""
+    name: str = ""
     damage: Damage = field(default_factory=lambda: Damage("", ""))
     answer: Answer = field(default_factory=lambda: Answer(0, None))
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         again = f"python tests/fuzzing.py --seed {self.seed} --only {self.number}"
+        named = f" (the folder is {self.name!a})" * (self.name != NAMES[0])
         said = "".join(f"\n    | {ascii(line)[1:-1][:400]}" for line in self.answer.notes[-12:])
-        return f"{self.command} of {self.corpus}, {self.damage}\n  {'; '.join(self.wrong)}\n  {again}{said}"
+        return f"{self.command} of {self.corpus}, {self.damage}{named}\n  {'; '.join(self.wrong)}\n  {again}{said}"
 
 
 class Fuzz:
@@ -69,7 +71,7 @@ class Fuzz:
         made.mkdir(parents=True)
         self.corpus = fuzz_corpus.make(made)
         self.place = Place(base / "place")
-        self._clean: dict[tuple[str, str], Answer] = {}
+        self._clean: dict[tuple[str, str, str], Answer] = {}
 
     def case(self, seed: int, number: int) -> Case:
         """The case of this number."""
@@ -79,10 +81,12 @@ class Fuzz:
         command = COMMANDS[case.command]
         case.corpus = source.choice(command.runs)
         files = self.corpus[case.corpus]
-        clean = self.clean(case.corpus, case.command)
-        self.place.set_up(files)
+        case.name = source.choice(NAMES) if source.random() < 0.1 else NAMES[0]
+        clean = self.clean(case.corpus, case.command, case.name)
+        self.place.set_up(files, case.name)
         others = [self.corpus[name] for name in self.corpus if name != case.corpus]
         case.damage = Damager(self.place.run, self.place.outside, files, others, source).damage()
+        case.damage.seals = case.corpus != "old"
         around, inside = self.place.around(), snapshot(self.place.run)
         try:
             with limited():
@@ -100,12 +104,14 @@ class Fuzz:
             case.wrong += command.judge(case.damage, clean, case.answer)
         return case
 
-    def clean(self, corpus: str, command: str) -> Answer:
-        """The answer on the undamaged folder."""
-        if (corpus, command) not in self._clean:
-            self.place.set_up(self.corpus[corpus])
-            self._clean[corpus, command] = COMMANDS[command].call(self.place)
-        return self._clean[corpus, command]
+    def clean(self, corpus: str, command: str, name: str) -> Answer:
+        """The answer on the undamaged folder of this name."""
+        key = corpus, command, name
+        if key not in self._clean:
+            self.place.set_up(self.corpus[corpus], name)
+            with limited():
+                self._clean[key] = COMMANDS[command].call(self.place)
+        return self._clean[key]
 
 
 def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:

@@ -28,8 +28,10 @@ LAYERS = (
     "engines",
     "loop",
     "tasks",
+    "verifying",
     "records",
     "data",
+    "trust",
     "config",
     "engines.registry",
     "clusters",
@@ -57,10 +59,13 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "values"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "trust", "values"),
     *("engines.registry", "methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""
+
+PRINTS = {"printing", "commands.main", "commands.output"}
+"""What may call `print`: all else prints names of users' folders and texts of their files."""
 
 MOST_LINES = 350
 LONGER: dict[str, str] = {}
@@ -68,11 +73,13 @@ LONGER: dict[str, str] = {}
 
 MOST_MODULES = 10
 LARGER: dict[str, str] = {
+    "commands": "one file per group of commands, and what they share",
     ".": "the calls that users make, and what everything needs",
     "engines": "what all engines share",
     "engines/loops": "what all engines share of a user's loop, and what each has of its own",
     "loop": "in the user's process: the model's side and the data's side",
     "methods/papers": "one file per paper",
+    "records": "about one module per kind of file in a run folder",
     "tasks": "four of them are the built-in tasks and their models",
 }
 """Folders with more modules than that, and why."""
@@ -138,6 +145,13 @@ def test_no_folder_is_too_large() -> None:
     folders = {path.parent for path in MODULES.values()}
     count = {f: sum(not path.stem.startswith("__") for path in f.glob("*.py")) for f in folders}
     assert {f.relative_to(ROOT).as_posix() for f, modules in count.items() if modules > MOST_MODULES} == set(LARGER)
+
+
+def test_texts_are_printed_in_one_place() -> None:
+    for name in MODULES.keys() - PRINTS:
+        for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
+            prints = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            assert not prints, f"orlomo.{name}, line {node.lineno}: use orlomo.printing.say, which escapes"
 
 
 @pytest.mark.parametrize("name", LIGHT)

@@ -1,12 +1,13 @@
 r"""Text that others chose, as the names of folders, on a terminal, on a page or in a log: nothing in it acts or hides.
 
-Control characters, those that turn or hide what follows, and bytes that are no text are shown as Python writes them in
-a string: `\x1b`, `\u202e`, `\xff`.
+Control characters and those that turn or hide what follows are shown as Python writes them in a string, `\x1b`,
+`\u202e`, and bytes that are no text as `\xff`.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import unicodedata
 from typing import IO
@@ -41,8 +42,21 @@ def _decoded(match: re.Match[str]) -> str:
 
 def _shown(letter: str) -> str:
     no_character = ord(letter) & 0xFFFE == 0xFFFE  # also not allowed in an SVG file
-    acts = no_character or unicodedata.category(letter) in ACTING
-    return letter.encode("unicode_escape").decode() if acts else letter
+    if not no_character and unicodedata.category(letter) not in ACTING:
+        return letter
+    return f"\\u{ord(letter):04x}" if "\x7f" < letter <= "\xff" else letter.encode("unicode_escape").decode()
+
+
+def quoted(text: str) -> str:
+    r"""A word as a shell takes it; one with control characters as bash and zsh take it.
+
+    >>> print(quoted("my run"), quoted("a\rb"))
+    'my run' $'a\rb'
+    """
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"$'{printable(escaped)}'"
 
 
 def say(text: object, to: IO[str] | None = None, lines: bool = False) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import orlomo
-from orlomo.clusters.schedule import KINDS, EventQueue, Schedule
+from orlomo.clusters.schedule import KINDS, Continued, EventQueue, Schedule, make_schedule
+from orlomo.errors import ConfigError
 from orlomo.methods.registry import METHODS, method_class
 
 FIXED = (orlomo.Speed(count=1, factor=1, law="fixed"), orlomo.Speed(count=1, factor=3, law="fixed"))
@@ -166,3 +167,11 @@ def test_the_event_queue_is_one_heap(width: float, first: list[float], later: li
     while heap:
         assert queue.pop() == heapq.heappop(heap)
     assert not queue
+
+
+@pytest.mark.parametrize("events", [4, 10**18])
+def test_a_change_that_the_run_does_not_come_to_is_refused(events: int) -> None:
+    method = orlomo.ASGD()
+    changes = [Continued(2, method, 3), Continued(events, method, 9)]
+    with pytest.raises(ConfigError, match=rf"has a change at event {events:,}, but the run before it ends at 3"):
+        make_schedule(method, orlomo.Cluster(), workers=2, samples=3, batch_size=1, changes=changes)

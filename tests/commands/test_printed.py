@@ -8,6 +8,8 @@ import io
 import json
 import math
 import os
+import shutil
+import subprocess
 import warnings
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,7 +22,7 @@ from orlomo.commands.output import print_json, say_error
 from orlomo.errors import OrlomoWarning, RunFolderError, warn
 from orlomo.printing import printable, say
 from orlomo.records.log import Log
-from orlomo.records.run import MEASURED, Run
+from orlomo.records.run import MEASURED, Run, resume_command
 from orlomo.records.tables import MetricColumn
 from orlomo.report.figures import write_figures
 from orlomo.report.page import page_content
@@ -30,7 +32,7 @@ from small import call_cli, run_cli
 from terminal import shown_at_a_terminal
 
 HOSTILE = "r\x1b]0;owned\x07\r\x9b2J\u202egnp.\u2066[red][link=x] :smile:$\\frac{$<b>\n\ufeff`*|"
-ESCAPED = r"r\x1b]0;owned\x07\r\x9b2J\u202egnp.\u2066[red][link=x] :smile:$\frac{$<b>\n\ufeff`*|"
+ESCAPED = r"r\x1b]0;owned\x07\r\u009b2J\u202egnp.\u2066[red][link=x] :smile:$\frac{$<b>\n\ufeff`*|"
 NO_TEXT = os.fsdecode(b"run\xff")
 SHORT = ("quadratic", "--workers", 2, "--epochs", 1, "--jobs", 1)
 
@@ -251,6 +253,17 @@ def test_a_page_on_stdout_is_in_utf_8(trained: Path, tmp_path: Path) -> None:
     done = call_cli("report", folder, "-o", "-", folder=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith("<!DOCTYPE html>") or done.stdout.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("name", [HOSTILE.replace("/", ""), NO_TEXT, "it's", "a b", "back\\slash\r'"])
+def test_the_command_to_continue_can_be_typed(name: str) -> None:
+    if shutil.which("bash") is None:
+        pytest.skip("there is no bash here")
+    typed = resume_command(Path(name))
+    assert clean(typed)
+    line = f'orlomo() {{ printf %s "$2"; }}; {typed}'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
+    assert os.fsdecode(done.stdout) == name
 
 
 def test_say_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,11 +128,16 @@ def make_schedule(
     with _without_collector():
         assigned = ledger.start(workers).assigned
         clock.send(assigned)
-        while clock.reports < reports or ledger.samples < samples or not ledger.settled or waiting or leaver >= 0:
+        while (
+            due := clock.reports < reports or ledger.samples < samples or not ledger.settled or leaver >= 0
+        ) or waiting:
             if waiting and clock.events == waiting[0].events:
                 _, method, samples = waiting.popleft()
                 ledger, weight = _continued(ledger, method, workers, epoch_samples), method.weight
                 continue
+            if not due:  # a change is made at the latest where the run before it ends
+                at, end = waiting[0].events, clock.events
+                raise ConfigError(f"changes.json has a change at event {at:,}, but the run before it ends at {end:,}")
             if leaver >= 0:
                 clock.send(_leave_after_report(ledger, clock, leaver, assigned))
                 leaver = -1

@@ -20,6 +20,7 @@ from orlomo.loop.attached import Attached
 from orlomo.loop.data import LeasedIds, LeasedLoader
 from orlomo.loop.messages import OWN, SHARED, EvaluationPort, Port
 from orlomo.loop.rounds import Rounds, RunFinished
+from orlomo.printing import say
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ def worker() -> Worker:
                 f"script with `orlomo run`, or take {SERVER} away to train alone"
             )
         _worker = Worker(None)
-        print("orlomo: started alone, training as without orlomo (see `orlomo run --help`)", file=sys.stderr)
+        say("orlomo: started alone, training as without orlomo (see `orlomo run --help`)", sys.stderr)
     return _worker
 
 

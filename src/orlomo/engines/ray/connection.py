@@ -133,6 +133,34 @@ def _knock(address: str) -> None:
             "speaks TLS: set RAY_USE_TLS=1 and its certificates" if has_tls else "does not speak TLS: set RAY_USE_TLS=0"
         )
         raise ConfigError(f"the Ray cluster at {address} {what} (see {GUIDE})")
+    if has_tls and (reason := _kept_out(host.strip("[]"), int(port))):
+        raise ConfigError(
+            f"the Ray cluster at {address} does not let us in: set RAY_TLS_SERVER_CERT, RAY_TLS_SERVER_KEY and "
+            f"RAY_TLS_CA_CERT to a certificate that its authority has signed (see {GUIDE}; {reason})"
+        )
+
+
+def _kept_out(host: str, port: int) -> str:
+    """Why our certificate is not taken, or the other side's is not of our authority; empty where nothing is wrong."""
+    own, key, authority = (os.environ.get(f"RAY_TLS_{name}", "") for name in ("SERVER_CERT", "SERVER_KEY", "CA_CERT"))
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        context.load_cert_chain(own, key)
+    except (OSError, ssl.SSLError) as error:
+        return f"they cannot be read: {error}"
+    context.check_hostname = False  # Ray itself looks at names
+    context.set_alpn_protocols(["h2"])
+    try:
+        with context.wrap_socket(socket.create_connection((host, port), timeout=KNOCK_SECONDS)) as secure:
+            secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            # With TLS 1.3 a certificate that is refused shows when something is read.
+            return "" if secure.recv(1) else "it ends the connection"
+    except ssl.SSLError as error:
+        return error.reason or str(error)
+    except ConnectionError:
+        return "it ends the connection"
+    except OSError:
+        return ""  # of other trouble Ray has more to say
 
 
 def _init(ray: ModuleType, options: RayOptions, settings: Mapping[str, object]) -> None:
