@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,12 @@ collect_ignore = [
     "ray_scenarios.py",
 ]  # scripts, which test_ray.py runs elsewhere
 collect_ignore += ["integrations/lora_with_a_joiner.py"]  # so does test_huggingface.py
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = tempfile.mkdtemp(prefix="orlomo-tests-")
+    os.environ["XDG_CONFIG_HOME"] = folder  # also of child processes: tests do not touch the user's own
+    config.add_cleanup(lambda: shutil.rmtree(folder))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -28,8 +28,10 @@ LAYERS = (
     "engines",
     "loop",
     "tasks",
+    "verifying",
     "records",
     "data",
+    "trust",
     "config",
     "engines.registry",
     "clusters",
@@ -57,7 +59,7 @@ UPWARDS = {
 
 LIGHT = (
     *(name for name in MODULES if name.startswith("commands.") and "__init__" not in name),
-    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "values"),
+    *("__init__", "config", "errors", "files", "loading", "locks", "printing", "reading", "trust", "values"),
     *("engines.registry", "methods.registry", "methods.rates", "methods.ledger", "tasks.registry"),
 )
 """What can be imported without waiting for torch or numpy."""
@@ -71,11 +73,13 @@ LONGER: dict[str, str] = {}
 
 MOST_MODULES = 10
 LARGER: dict[str, str] = {
+    "commands": "one file per group of commands, and what they share",
     ".": "the calls that users make, and what everything needs",
     "engines": "what all engines share",
     "engines/loops": "what all engines share of a user's loop, and what each has of its own",
     "loop": "in the user's process: the model's side and the data's side",
     "methods/papers": "one file per paper",
+    "records": "about one module per kind of file in a run folder",
     "tasks": "four of them are the built-in tasks and their models",
 }
 """Folders with more modules than that, and why."""

@@ -107,7 +107,7 @@ def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: U
             raise RunFolderError(
                 f"{folder} was made with the {' and the '.join(changed)}'s file as it was before: choose another --out"
             )
-        return resume(folder, warn=warn, **more)
+        return resume(folder, trust=True, warn=warn, **more)  # its config is the one that was asked for
     except Diverged as error:  # a method that diverges is a result of the comparison: the others still run
         warn(f"{config.method.name}, seed {config.seed}: {error}")
         return None

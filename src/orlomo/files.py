@@ -29,6 +29,9 @@ BINARY = getattr(os, "O_BINARY", 0)
 TEXT_BYTES = 16 << 20
 """The largest text file that is read whole."""
 
+SMALL = 1 << 16
+"""Read at least, also where a file is said to be shorter: some file systems do not know."""
+
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 """Names of files that are being written."""
 
@@ -75,7 +78,8 @@ def read_bytes(path: Path, limit: int = TEXT_BYTES, follow: bool = False) -> byt
     """All of a file; one that is larger than the limit is an error."""
     with open_to_read(path, follow) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(limit + 1)
+        # Not more than there is: Python makes room at once for as much as is asked for.
+        content = b"" if size > limit else file.read(min(limit, max(size, SMALL)) + 1)
     if max(size, len(content)) > limit:
         raise RunFolderError(f"{path} is larger than such a file can be: {size:,} bytes, at most {limit:,}")
     return content

@@ -146,7 +146,7 @@ def start_loop(
         check_reads_back(config)
         measured = _measured(work)
         folder = chosen or free_folder(config, program.name).absolute()
-        create_folder(folder, config, measured)
+        create_folder(folder, config, measured, warn=warn)
         try:
             return run_engine(Run(folder), config, work, job_count(jobs), ray, tensorboard, listening)
         except BaseException:

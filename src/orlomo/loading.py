@@ -11,14 +11,21 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
+from orlomo.files import read_bytes
+
+MOST_SOURCE = 2**26
+"""The largest file, in bytes, that is taken for code."""
 
 _loaded: dict[tuple[Path, str], ModuleType] = {}
 """Files that this process has loaded, by path and digest: a class that is asked for twice is one class."""
+
+_without_code: set[Path] = set()
 
 
 def is_import_path(name: str) -> bool:
@@ -33,12 +40,50 @@ def absolute(import_path: str) -> str:
 
 def source_digest(import_path: str) -> str:
     """The sha256 of the file that an import path names, without running it; empty where it cannot be read."""
-    where, _, _ = import_path.rpartition(":")
+    path = source_path(import_path)
+    content = None if path is None else source_of(path)
+    return "" if content is None else hashlib.sha256(content).hexdigest()
+
+
+def source_of(path: Path) -> bytes | None:
+    """The content of a file of code; None where it cannot be read, is no file, or is too large for code."""
     try:
-        path = Path(where) if where.endswith(".py") else Path(importlib.util.find_spec(where).origin)  # type: ignore[union-attr, arg-type]
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except (OSError, ImportError, AttributeError, TypeError, ValueError):
-        return ""
+        return read_bytes(path, MOST_SOURCE, follow=True)
+    except (OSError, ValueError, RunFolderError):
+        return None
+
+
+def source_path(import_path: str) -> Path | None:
+    """The file that an import path names, found as an import would find it, and without running anything; None where
+    that is not known."""
+    where, _, _ = import_path.rpartition(":")
+    if where.endswith(".py") or os.sep in where:
+        return Path(where)
+    parts = where.split(".")
+    below: list[str] | None = None
+    file = None
+    try:
+        for count in range(1, len(parts) + 1):
+            name = ".".join(parts[:count])
+            # Not by `importlib.util.find_spec`, which would import the packages around a module.
+            if (loaded := sys.modules.get(name)) is not None:
+                file, below = getattr(loaded, "__file__", None), list(getattr(loaded, "__path__", ()))
+            elif (found := _find(name, below)) is not None:
+                file, below = found.origin, list(found.submodule_search_locations or ())
+            else:
+                return None
+        return None if file is None else Path(file)
+    except Exception:  # of a finder, about a name that is no module's
+        return None
+
+
+def _find(name: str, below: list[str] | None) -> ModuleSpec | None:
+    """The spec of a module in the package that lies there; None: of one that is in no package."""
+    for finder in sys.meta_path:
+        if (found := finder.find_spec(name, below)) is not None:
+            return found
+    # As `_load_module` does, which comes later.
+    return PathFinder.find_spec(name, [str(Path().absolute())]) if below is None and _may_import_from(Path()) else None
 
 
 def class_digest(kind: type) -> str:
@@ -136,7 +181,8 @@ def _line_of(error: BaseException, path: Path) -> str:
 
 def _load_module(name: str, kind: str) -> ModuleType:
     require(bool(name.strip(".")), f"the {kind} module has no name: use FILE.py:NAME or package.module:NAME")
-    _import_from(Path())
+    if _may_import_from(Path()):
+        _import_from(Path())
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -161,6 +207,16 @@ def check_needs_nothing(function: Callable[..., object], name: str) -> None:
         raise ConfigError(f"{name}{needed} needs arguments: name a function that needs none") from None
     except ValueError:  # one that is not written in Python: it says so itself
         return
+
+
+def hold_no_code(folder: Path) -> None:
+    """Modules are not looked for in this folder, also where it is the working directory: a run holds no code."""
+    _without_code.add(folder.resolve())
+
+
+def _may_import_from(folder: Path) -> bool:
+    here = folder.resolve()
+    return not any(here.is_relative_to(one) for one in _without_code)
 
 
 def _import_from(folder: Path) -> None:

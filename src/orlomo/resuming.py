@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from orlomo.config import RunConfig
+from orlomo.config import RunConfig, to_table
 from orlomo.engines import compiling
 from orlomo.engines.callbacks import Callback, Callbacks
 from orlomo.engines.engine import job_count
@@ -20,14 +20,16 @@ from orlomo.engines.simulated.pool import on_threads
 from orlomo.engines.trial.surroundings import only_run
 from orlomo.engines.work import planned_samples
 from orlomo.errors import ConfigError, require
-from orlomo.files import writing_to
+from orlomo.files import short, writing_to
 from orlomo.launching import replay_loop, resume_loop
+from orlomo.loading import hold_no_code
 from orlomo.locks import lock
 from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
 from orlomo.printing import quoted, say
 from orlomo.records.changes import Change, changed, stages, write_changes
+from orlomo.records.folders import MODEL
 from orlomo.records.leftovers import check_begun, has_rows
 from orlomo.records.recorder import tidy
 from orlomo.records.run import Run
@@ -37,6 +39,7 @@ from orlomo.tasks.registry import task_of
 from orlomo.tasks.shares import Stream
 from orlomo.tasks.task import Task
 from orlomo.training import Warn, check_options, execute
+from orlomo.trust import Code, code_in, require_trust, untrusted
 from orlomo.values import convert, path_of, whole
 
 
@@ -48,6 +51,7 @@ def resume(
     epochs: float | None = None,
     learning_rate: float | None = None,
     workers: int | None = None,
+    trust: bool = False,
     jobs: int | None = None,
     ray: RayOptions | None = None,
     tensorboard: bool = False,
@@ -63,6 +67,7 @@ def resume(
         learning_rate: in place of the one before, from here on; the schedule's factors still apply. Both are recorded
             as `run.changes`, and every later resume or replay follows them.
         workers: continue with so many, which only engines on real time can.
+        trust: run the code that the folder names also where this user did not make the run (see SECURITY.md).
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
@@ -79,7 +84,11 @@ def resume(
     run = Run(folder, warn)
     if tensorboard:
         summary_writer()  # where it is missing, say so before anything is changed
-    if run.finished and not _continues(run, epochs, learning_rate):
+    _ = run.resumable  # an error where the record is damaged
+    damaged = [one for one in run.findings(MODEL) if one.file == MODEL] if run.finished else []
+    for finding in damaged:
+        warn(f"{run.folder}/{finding}; it is written again")
+    if run.finished and not damaged and not _continues(run, epochs, learning_rate):
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
         if tensorboard and not writes_in(run.folder / "tensorboard"):
@@ -94,6 +103,7 @@ def resume(
         # Taken and given back at once: an error, before anything else is said, if another process writes to the folder.
         lock(run.folder).close()
         _say_what_is_lost(run, warn)
+    _check_trust(run, task, method, trust)
     began = run.runnable_config(method)
     if run.config.is_loop:
         require(epochs is None and learning_rate is None, "a run of a loop continues as its program says: it has both")
@@ -121,6 +131,7 @@ def replay(
     *,
     task: Task | Function | None = None,
     method: Method | None = None,
+    trust: bool = False,
     jobs: int | None = None,
     callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = say,
@@ -128,7 +139,7 @@ def replay(
     """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
 
     A task or method that only Python has must be given; of a run that `orlomo.launch` began, the function. Nothing is
-    evaluated: `callbacks` are called with `started`, `event` and `finished` only.
+    evaluated: `callbacks` are called with `started`, `event` and `finished` only. `trust`: as for `resume`.
 
     A loop of your own runs again, in processes of this machine, as far as its rounds are in the trace: what it writes
     within a round it writes again. Where it computes otherwise, the replay ends and names the worker and the round.
@@ -141,6 +152,7 @@ def replay(
     listening = Callbacks(callbacks, warn)
     count = job_count(jobs)
     run = Run(folder, warn)
+    _check_trust(run, task, method, trust, "replay")
     config = run.runnable_config(method, "replay")
     other_code = run.changed_code(config)
     for what in other_code:
@@ -167,6 +179,21 @@ def load(folder: Path | str) -> Run:
     True
     """
     return Run(folder)
+
+
+def untrusted_code(run: Run, task: Task | Function | None = None, method: Method | None = None) -> list[Code]:
+    """The code of a run folder, without what is given, that this user neither made the run with nor said yes to."""
+    hold_no_code(run.folder)
+    given = (*(("task",) if task is not None else ()), *(("method", "schedule") if method is not None else ()))
+    return untrusted(code_in(to_table(run.config), given), run.folder / "config.toml")
+
+
+def _check_trust(
+    run: Run, task: Task | Function | None, method: Method | None, trust: bool, call: str = "resume"
+) -> None:
+    trusted = bool(convert(trust, bool, "trust"))
+    way_out = f"orlomo.{call}({short(run.folder)!r}, trust=True)"
+    require_trust(untrusted_code(run, task, method), run.folder, way_out, trusted=trusted)
 
 
 def _continues(run: Run, epochs: float | None, learning_rate: float | None) -> bool:

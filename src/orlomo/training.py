@@ -29,10 +29,11 @@ from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
 from orlomo.printing import say
+from orlomo.records.folders import resume_command
 from orlomo.records.leftovers import forget_if_empty
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, free_folder
-from orlomo.records.run import Run, resume_command
+from orlomo.records.run import Run
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import given_task, task_of
@@ -154,7 +155,8 @@ def start(
         try_task(config, made, warn)
         jobs = jobs_for(config, made, jobs, warn)
         folder = chosen or free_folder(config, made.name).absolute()
-        create_folder(folder, config, [one.described() for one in measured(made)], describe(made, config.workers))
+        columns = [one.described() for one in measured(made)]
+        create_folder(folder, config, columns, describe(made, config.workers), warn)
         try:
             return run_engine(Run(folder), config, TaskWork(made), jobs, ray, tensorboard, listening)
         except BaseException:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orlomo.commands.flags import Commands, folder_argument, name_list
 from orlomo.commands.output import print_json
+from orlomo.commands.trusting import add_trust, confirm
 from orlomo.errors import Interrupted, require
 from orlomo.printing import printable, quoted, say
 
@@ -26,6 +27,7 @@ def add(commands: Commands) -> None:
     command.add_argument("--seeds", type=int, help="repetitions (default: the experiment's own)")
     command.add_argument("--tune", action="store_true", help="choose the learning rates on held-out training images")
     command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda")
+    add_trust(command)
     command.add_argument("--jobs", type=int, help="runs at once (default: one per core)")
     command.add_argument("--out", type=folder_argument, help="the folder (default: runs/reproduce/NAME)")
     command.add_argument("--quiet", action="store_true", help="no progress")
@@ -77,17 +79,19 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
     from orlomo.config import read
     from orlomo.engines.engine import job_count
     from orlomo.report.screen import ProgressDisplay, warn
-    from orlomo.reproduce.experiment import experiment, wanted_rows
+    from orlomo.reproduce.experiment import code_of, experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of
     from orlomo.reproduce.tuning import tune
     from orlomo.tasks.registry import task
+    from orlomo.trust import untrusted
 
     chosen = experiment(options.name)
     methods = None if options.methods is None else tuple(name_list(options.methods))
     require(options.images is None or options.images >= 1, f"--images must be at least 1, not {options.images}")
     jobs = job_count(options.jobs if options.jobs or options.device == "cpu" else 1)  # one run per GPU
     folder = _folder(options)
+    confirm(untrusted(code_of(chosen, methods)), Path(options.name), options.trust)
     with ProgressDisplay(options.quiet) as progress:
         if options.tune:
             made = task(chosen.tuning.rows[0].task)

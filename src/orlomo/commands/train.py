@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from orlomo.commands.flags import (
     path_argument,
 )
 from orlomo.commands.output import print_json
+from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require
 from orlomo.printing import say
@@ -68,14 +70,25 @@ def add(commands: Commands) -> None:
             "--tensorboard", action="store_true", help="write for TensorBoard too, into the run folder"
         )
     for command in (train, compare, resume, replay):
+        add_trust(command)
         add_common(command)
 
 
-def _tables(options: argparse.Namespace) -> tuple[Table, Table]:
-    """The config's table (without the method) with the flags over it, and the method's as the TOML file has it."""
+def _tables(options: argparse.Namespace, typed: Collection[str]) -> tuple[Table, Table]:
+    """The config's table (without the method) with the flags over it, and the method's as the TOML file has it.
+
+    `typed`: of `method` and `schedule`, those that flags give: other code that the TOML file names must be trusted.
+    """
+    from orlomo.loading import hold_no_code
+    from orlomo.trust import code_in, untrusted
+
     table: Table = {"task": options.task}
     if options.task.endswith(".toml"):
-        table = config.read(path_of(options.task, "the TOML file"))
+        path = path_of(options.task, "the TOML file")
+        table = config.read(path)
+        if "format" in table:  # the config.toml of a run
+            hold_no_code(path.parent)
+        confirm(untrusted(code_in(table, typed), path.absolute()), path, options.trust)
     method = table.pop("method", {})
     # `method = "orlomo"` is short for a table with only a name.
     method = dict(method) if isinstance(method, dict) else {"name": method}
@@ -113,10 +126,10 @@ def _train(options: argparse.Namespace) -> int:
     from orlomo.report.screen import TerminalProgress, warn
     from orlomo.training import start
 
-    table, method = _tables(options)
-    name = str(options.method or method.get("name", "orlomo"))
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)
+    table, method = _tables(options, {*flags, *texts, *(["method"] if options.method else [])})
+    name = str(options.method or method.get("name", "orlomo"))
     check_known(texts, [name])
     # Another method than the file's: settings that it does not have are left out, unless a flag gives them.
     kept = method if name == method.get("name") else settings_for(name, method)
@@ -161,10 +174,10 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
 
     for name in names:
         method_class(name)  # an unknown name is an error
-    table, method = _tables(options)
     flags = given(options, METHOD_FLAGS)
-    method = {key: value for key, value in method.items() if key not in FACTS} | flags
     texts = assignments(options.set, flags)
+    table, method = _tables(options, {*flags, *texts, "method"})
+    method = {key: value for key, value in method.items() if key not in FACTS} | flags
     check_known(texts, names)
     configs = {}
     for name in names:
@@ -204,18 +217,21 @@ def _resume(options: argparse.Namespace) -> int:
     from orlomo.records.leftovers import check_begun
     from orlomo.records.run import Run
     from orlomo.report.screen import TerminalProgress, warn
-    from orlomo.resuming import resume
+    from orlomo.resuming import resume, untrusted_code
 
     check_begun(options.folder.absolute())
     # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
     changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}
-    if found.finished and found.stopped is None and not any(changes.values()):
+    trusted = False
+    if not found.finished or changes != {"epochs": None, "learning_rate": None}:
+        trusted = confirm(untrusted_code(found), found.folder, options.trust)
+    elif found.stopped is None:
         say(f"{short(found.folder)} is finished already", sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": ray_options(options)}
         more["tensorboard"] = options.tensorboard
-        run = resume(options.folder, callbacks=[progress], warn=warn, **changes, **more)
+        run = resume(options.folder, trust=trusted, callbacks=[progress], warn=warn, **changes, **more)
     return print_run(run, options.json)
 
 
@@ -226,11 +242,13 @@ def ray_options(options: argparse.Namespace) -> orlomo.RayOptions:
 
 
 def _replay(options: argparse.Namespace) -> int:
+    from orlomo.records.run import Run
     from orlomo.report.screen import TerminalProgress, warn
-    from orlomo.resuming import replay
+    from orlomo.resuming import replay, untrusted_code
 
+    trusted = confirm(untrusted_code(found := Run(options.folder)), found.folder, options.trust)
     with TerminalProgress(options.quiet) as progress:
-        result = replay(options.folder, jobs=options.jobs, callbacks=[progress], warn=warn)
+        result = replay(options.folder, trust=trusted, jobs=options.jobs, callbacks=[progress], warn=warn)
     if options.json:
         print_json(dataclasses.asdict(result))
     else:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from orlomo import trust
 from orlomo.errors import ConfigError, RunFolderError, require
 from orlomo.files import is_there, name_to_read, write_atomically, write_text_atomically
 from orlomo.reading import parse_json
@@ -57,7 +58,7 @@ def read_best(folder: Path, task: str, seed: int) -> Best | None:
 def load_model(path: Path, build: Build, task: str, seed: int, partial: bool = False) -> nn.Module:
     """A module with the parameters and buffers in this file, in evaluation mode: `build`, or what it makes, or None:
     what the task of this name makes. `partial`: the file may lack some, which stay as they are."""
-    module = _module(build, task, seed)
+    module = _module(build, task, seed, path.parent)
     load_state(path, module, partial)
     return module.eval()
 
@@ -103,7 +104,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _module(build: Build, task: str, seed: int) -> nn.Module:
+def _module(build: Build, task: str, seed: int, folder: Path) -> nn.Module:
     """As at the start of the run: buffers that are not in a state dict are built, maybe at random, as they were."""
     if isinstance(build, nn.Module):
         return build
@@ -111,6 +112,9 @@ def _module(build: Build, task: str, seed: int) -> nn.Module:
         raise ConfigError(
             "the run trained a Task that only Python has: give it, or what makes its model, as in run.model(task)"
         )
+    if build is None:
+        found_code = trust.untrusted(trust.code_in({"task": task}), folder / "config.toml")
+        trust.require_trust(found_code, folder, "give the task, as in run.model(task)")
     from orlomo.tasks.registry import task as task_by_name
 
     whole = task_by_name(task) if build is None else build
@@ -145,9 +149,19 @@ def put_in_place(folder: Path) -> None:
     best = _read(folder / NEXT)
     if best is None:
         return
-    row = {name: None if value != value else value for name, value in best.metrics.items()}  # JSON has no NaN
-    write_text_atomically(folder / READABLE, json.dumps(row, indent=1) + "\n")
+    write_text_atomically(folder / READABLE, _readable(best))
     os.replace(best.path, folder / BEST)  # last: killed before it, `settle` does both again
+
+
+def readable_of(folder: Path) -> str:
+    """What best.json holds beside the best model of this folder."""
+    best = _read(folder / BEST)
+    return "" if best is None else _readable(best)
+
+
+def _readable(best: Best) -> str:
+    row = {name: None if value != value else value for name, value in best.metrics.items()}  # JSON has no NaN
+    return json.dumps(row, indent=1) + "\n"
 
 
 def settle(folder: Path, kept: Iterable[Row]) -> None:

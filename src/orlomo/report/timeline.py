@@ -160,11 +160,9 @@ def drawn(merger: Merger, end: float) -> Bars:
         if first < last:
             own: list[Any] = [column[first:last] for column in pieces]
             found += _bars_of(Pieces(*own), end, starts)
-    table = np.array(found, dtype=np.float64).reshape(-1, 5)
-    whole = table[:, [0, 1, 4]].astype(np.int64)
-    # Not by way of a float, which holds whole numbers only up to 2**53.
-    workers = np.array([bar[0] for bar in found], dtype=np.int64)
-    return Bars(workers, whole[:, 1], table[:, 2], table[:, 3], whole[:, 2])
+    worker, state, begin, stop, rounds = zip(*found, strict=True) if found else ((),) * 5
+    whole = (np.array(column, dtype=np.int64) for column in (worker, state, rounds))
+    return Bars(next(whole), next(whole), np.array(begin, dtype=float), np.array(stop, dtype=float), next(whole))
 
 
 def _bars_of(own: Pieces, end: float, starts: NDArray[np.float64]) -> list[Bar]:

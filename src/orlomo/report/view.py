@@ -16,6 +16,7 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
+from orlomo.records.folders import MEASURED, WORKER_DATA
 from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
 from orlomo.report.streaming.events import EventReader, Events
@@ -126,10 +127,11 @@ class View:
 
 
 def view_of(run: Run, name: str, notes: list[str], events: EventReader | None = None) -> View:
-    """The view of a run; what cannot be shown is added to the notes, under this name.
+    """The view of a run; what cannot be shown, or is not what the run wrote, is added to the notes, under this name.
 
     `events`: one that has read the run's events before, and reads only what is new.
     """
+    notes += [f"{name}: {finding}." for finding in run.findings("events.csv", "metrics.csv", MEASURED, WORKER_DATA)]
     try:
         measured = run.measured
     except RunFolderError as error:

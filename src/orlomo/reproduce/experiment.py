@@ -6,12 +6,14 @@ import contextlib
 import math
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.trust import Code, code_in
 
 METRICS = ("accuracy", "loss")
 """What the paper's tables report."""
@@ -146,6 +148,15 @@ def experiment(name: str) -> Experiment:
         )
     except (KeyError, TypeError) as error:
         raise ConfigError(f"experiment {name}: {error} is missing or wrong") from None
+
+
+def code_of(experiment: Experiment, methods: Collection[str] | None) -> list[Code]:
+    """The code that an experiment's file names. `methods`: those that the user has named instead of the file's."""
+    tasks = dict.fromkeys(row.task for row in (*experiment.rows, *experiment.tuning.rows))
+    found = [code for task in tasks for code in code_in({"task": task})]
+    return found + [
+        code for name in (experiment.methods if methods is None else ()) for code in code_in({"method": name})
+    ]
 
 
 def _rows(table: Table) -> list[Row]:

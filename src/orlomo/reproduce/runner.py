@@ -221,7 +221,8 @@ def _work(cell: Cell, task: Task | None, jobs: int, pipe: Connection, others: li
     code = 0
     try:
         if (cell.folder / "config.toml").exists():
-            resume(cell.folder, task=task, jobs=jobs, callbacks=[messages], warn=warn)
+            # Trusted: its config is the one that was asked for, see `is_done`.
+            resume(cell.folder, task=task, trust=True, jobs=jobs, callbacks=[messages], warn=warn)
         else:
             start(cell.config, cell.folder, task=task, jobs=jobs, callbacks=[messages], warn=warn)
     except Diverged as error:

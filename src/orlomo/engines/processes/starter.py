@@ -54,6 +54,9 @@ MOST_SHARED = 100
 
 DESCRIPTORS = "/proc/self/fd"
 
+SAFE_PATH, OURS = "PYTHONSAFEPATH", "orlomo"
+"""Set for the server of processes alone: it would look for modules in the working directory, maybe a run folder."""
+
 _places: dict[int, TemporaryFolder] = {}
 
 Call: TypeAlias = tuple[Callable[..., None], tuple[object, ...]]
@@ -171,6 +174,8 @@ def _run(pickled: _Pickled, pipe: Connection, place: Path | None) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     keep_freed_memory()
+    if os.environ.get(SAFE_PATH) == OURS:
+        del os.environ[SAFE_PATH]
     try:
         target, arguments = pickled.load()
     except Exception as error:
@@ -271,7 +276,7 @@ def _start_server() -> None:
             place = Path(f"{DESCRIPTORS}/{inside}")  # the path of a socket must be short
         config["tempdir"] = str(place)
         try:
-            with _signals_blocked():
+            with _environment(SAFE_PATH, os.environ.get(SAFE_PATH) or OURS), _signals_blocked():
                 forkserver.ensure_running()
         finally:
             config["tempdir"] = before

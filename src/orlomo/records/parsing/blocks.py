@@ -113,10 +113,10 @@ class Table:
         schema: Mapping[str, str],
         *,
         saw: Callable[[memoryview], object] | None = None,
-        block: int = BLOCK,
+        block: int = 0,
     ):
         self.path, self.schema = path, schema
-        self._saw, self._block = saw, block
+        self._saw, self._block = saw, block or BLOCK
         with self._open() as file:
             header = file.readline(LONGEST)
         if not header.endswith(b"\n"):

@@ -1,0 +1,251 @@
+"""Events in blocks: what is shown does not depend on where a block ends, nor memory on how many events there are."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
+
+import orlomo
+from orlomo.clusters.schedule import KINDS
+from orlomo.records.parsing import blocks
+from orlomo.records.tables import EVENTS, read_table
+from orlomo.report.page import page_content
+from orlomo.report.streaming import pieces, thinning
+from orlomo.report.streaming.events import IN_CHARTS, RECENT, EventReader
+from orlomo.report.streaming.thinning import Counts
+from orlomo.report.timeline import BARS, bars, uses, uses_of
+from small import classification, settings
+
+HEADER = ",".join(EVENTS) + "\n"
+ROUNDS = ("report", "drop")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> orlomo.Run:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    faults = (orlomo.Fault(time=5.3, worker=1, kind="crash"), orlomo.Fault(time=9.0, worker=1, kind="return"))
+    cluster = orlomo.Cluster(faults=faults, speeds=(orlomo.Speed(law="exponential"),))
+    return orlomo.train(classification(), settings("orlomo"), workers=3, epochs=60, cluster=cluster, jobs=1, out=folder)
+
+
+def rows(count: int, workers: int, seed: int, changes: float = 0.02) -> list[str]:
+    """Lines of a trace of workers that compute, wait, crash and return; a few rounds are very long."""
+    source = np.random.default_rng(seed)
+    clock, here = np.zeros(workers), np.ones(workers, dtype=bool)
+    found = []
+    for t in range(count):
+        worker = int(clock.argmin())
+        if source.random() < changes:
+            kind = ["return", "join", "crash", "leave"][2 * int(here[worker]) + int(source.integers(2))]
+            here[worker] = not here[worker]
+            clock[worker] += source.exponential()
+            found.append(f"{kind},{t},{worker},,,,,,,,{clock[worker]},,,,,")
+            continue
+        start = clock[worker] + source.choice([0.0, source.exponential()])
+        compute = source.exponential() * source.choice([1, 1, 1, 30])
+        clock[worker] = start + compute + source.choice([0.0, 0.1])
+        kind, delay = source.choice(ROUNDS, p=[0.95, 0.05]), int(source.geometric(0.2))
+        numbers = f"{t},{worker},{t // workers},{t},{delay},{t // workers},{1 / (1 + delay)},0.1"
+        times = f"{start},{clock[worker]},{compute}"
+        found.append(f"{kind},{numbers},{times},{delay // workers},{source.random()},2,{source.exponential()}")
+    return found
+
+
+def read(path: Path, block: int = 0, monkeypatch: pytest.MonkeyPatch | None = None) -> EventReader:
+    reader = EventReader(path)
+    if monkeypatch is not None:
+        monkeypatch.setattr(blocks, "BLOCK", block)
+    reader.update(synchronous=False, losses=True, steps=True)
+    return reader
+
+
+@trying(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    count=st.integers(1, 600),
+    workers=st.integers(1, 12),
+    seed=st.integers(0, 2**32 - 1),
+    block=st.integers(60, 9000),
+)
+def test_blocks_add_up_to_the_whole(count: int, workers: int, seed: int, block: int, tmp_path: Path) -> None:
+    """With so little memory that rows are thinned and rounds are merged several times."""
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + "\n".join([*rows(count, workers, seed), "report,1,2", ""]))
+    columns = read_table(path, EVENTS)
+    is_report, is_round = columns["kind"] == "report", np.isin(columns["kind"], ROUNDS)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pieces, thinning):
+            patch.setattr(module, "KEPT", 40)
+        patch.setattr("orlomo.report.streaming.events.BARS", 60)
+        events = read(path, block, patch).events
+        merged = events.bars(0.0)
+        again = events.bars(0.0)
+    assert all(np.array_equal(one, other) for one, other in zip(merged, again, strict=True))
+    assert (events.lines, events.whole, events.reports) == (count + 1, count, is_report.sum())
+    delays = columns["delay"][is_report]
+    assert (events.delays.sum, events.delays.max) == (delays.sum(), delays.max(initial=0))
+    fine = bars(columns, limit=100 * count + 100)
+    for one, other in zip(uses_of(events.workers, merged, workers), uses(columns, fine, workers), strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-4, nan_ok=True)
+    for worker in range(workers):
+        own = (columns["worker"] == worker) & is_round
+        assert events.workers.of(worker)[-1] == columns["local_steps"][own].sum()
+    # A bar per window, change, long round and worker, and up to three for each.
+    assert len(merged.worker) <= 3 * (60 + 2 * (~is_round).sum() + 8 * workers)
+    assert merged.rounds[merged.state == 0].sum() >= 0.9 * is_round.sum()
+    for name, others in IN_CHARTS.items():
+        kept = events.thinned(name)
+        if not is_report.any():
+            assert kept == {}
+            continue
+        place = kept["position"]
+        assert {0, is_report.sum() - 1} <= set(place.tolist())
+        assert (np.diff(place) > 0).all()
+        for column in (name, *others):
+            assert np.array_equal(kept[column], columns[column][is_report][place])
+        assert kept[name].min() == columns[name][is_report].min()
+        assert kept[name].max() == columns[name][is_report].max()
+        assert len(place) <= 2 + 80
+    if is_report.any():
+        for column, values in events.recent.items():
+            if column != "position":
+                assert np.array_equal(values, columns[column][is_report][-RECENT:])
+
+
+@pytest.mark.parametrize("count", [3000, 20_000])
+def test_thinning_in_blocks_is_thinning(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While all rows fit into memory, exactly; beyond that by stretches of nearly the same length."""
+    values = np.random.default_rng(0).normal(size=count)
+
+    def kept(size: int) -> list[int]:
+        thinner = thinning.Thinner("x")
+        for begin in range(0, count, size):
+            thinner.add(values[begin : begin + size], lambda rows: {})
+        positions: list[int] = thinner.kept()["position"].tolist()
+        return positions
+
+    whole = kept(count)
+    assert kept(7) == kept(1001) == whole
+    assert 1000 < len(whole) <= 1200
+    monkeypatch.setattr(thinning, "KEPT", 2400)
+    assert 300 < len(kept(7)) <= 1200
+
+
+def test_long_rounds_stay_alone_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines, clock = [], 0.0
+    for t in range(4000):
+        took = 50.0 + t / 100 if t % 997 == 500 else 1.0
+        lines.append(f"report,{t},0,{t},{t},0,{t},0.1,0.1,{clock},{clock + took},{took},0,0.1,1,1.0")
+        clock += took
+    path = tmp_path / "events.csv"
+    path.write_text(HEADER + "\n".join(lines) + "\n")
+    monkeypatch.setattr(pieces, "KEPT", 50)
+    found = read(path, 3000, monkeypatch).events.bars(0.0)
+    alone = (found.end - found.begin)[found.rounds == 1]
+    assert sorted(alone[alone > 40]) == pytest.approx([50 + t / 100 for t in (500, 1497, 2494, 3491)])
+    assert len(found.worker) < BARS
+
+
+def test_a_page_is_the_same_from_blocks_of_any_size(run: orlomo.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = page_content([orlomo.Run(run.folder)])
+    for block in (100, 2999, 10_000):
+        monkeypatch.setattr(blocks, "BLOCK", block)
+        assert page_content([orlomo.Run(run.folder)]) == whole
+
+
+def test_absurd_numbers_cost_nothing(run: orlomo.Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    huge = 2**62
+    with (folder / "events.csv").open("a") as file:
+        for worker, delay in ((10**15, 3), (2**63 - 1, 10**15), (1, huge), (2, huge), (1, huge)):
+            numbers = f"{huge},{worker},{huge},{huge},{delay},{huge},0.1,0.1,900.0,901.0,1.0,{huge - 1},0.1,{huge}"
+            file.write(f"report,{numbers},1.0\n")
+        file.write(f"crash,{huge},{10**16},,,,,,,,902.0,,,,,\n")
+    tracemalloc.start()
+    content = page_content([orlomo.Run(folder)])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30e6
+    [shown] = content["runs"]
+    json.dumps(shown, allow_nan=False)
+    assert shown["facts"]["max_delay"] == huge
+    assert [use["worker"] for use in shown["uses"]] == [0, 1, 2, 10**15, 10**16, 2**63 - 1]
+    counted = shown["charts"]["delays"]
+    assert isinstance(counted, dict)
+    assert sum(counted["count"]) == shown["facts"]["reports"]
+    assert len(counted["count"]) <= 60
+
+
+@trying(max_examples=40)
+@given(st.lists(st.integers(0, 2**62) | st.integers(0, 300), min_size=1, max_size=50), st.integers(1, 60))
+def test_counts_are_exact(values: list[int], most: int) -> None:
+    counts = Counts()
+    for begin in range(0, len(values), 7):
+        counts.add(np.array(values[begin : begin + 7]))
+    width, found = counts.bins(most)
+    assert len(found) <= most
+    assert found.sum() == len(values)
+    assert found.tolist() == [sum(value // width == n for value in values) for n in range(len(found))]
+    assert width <= math.ceil((max(values) + 1) / most) * 1.01 + 1
+    assert (counts.number, counts.sum, counts.max) == (len(values), sum(values), max(values))
+
+
+def test_memory_does_not_grow_with_the_events(run: orlomo.Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    lines = (folder / "events.csv").read_text().splitlines(keepends=True)
+    some = "".join(lines[1:]) * (2500 // len(lines) + 1)
+
+    def peak(times: int) -> float:
+        (folder / "events.csv").write_text(lines[0] + some * times)
+        tracemalloc.start()
+        shown = page_content([orlomo.Run(folder)])["runs"][0]["facts"]["reports"]
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert shown == sum(line.startswith("report") for line in some.splitlines()) * times
+        return found / 1e6
+
+    once, thrice = peak(40), peak(120)  # about 100,000 and 300,000 events, of 13 and 40 MB
+    assert thrice < once + 12
+    assert thrice < 120
+
+
+def test_only_what_is_new_is_read(run: orlomo.Run, tmp_path: Path) -> None:
+    path, whole = tmp_path / "events.csv", (run.folder / "events.csv").read_bytes()
+    seen: list[bytes] = []
+    reader = EventReader(path, saw=lambda part: seen.append(bytes(part)))
+
+    def update() -> tuple[int, int]:
+        seen.clear()
+        reader.update(synchronous=False, losses=False, steps=False)
+        fresh = EventReader(path)
+        fresh.update(synchronous=False, losses=False, steps=False)
+        for one, other in zip(reader.events.bars(0.0), fresh.events.bars(0.0), strict=True):
+            assert np.array_equal(one, other)
+        for name in ("delay", "eta", "behind"):
+            ours, others = reader.events.thinned(name), fresh.events.thinned(name)
+            assert all(np.array_equal(ours[column], others[column], equal_nan=True) for column in others)
+        assert reader.events.lines == fresh.events.lines
+        return sum(map(len, seen)), reader.events.whole
+
+    path.write_bytes(whole[:5000])
+    assert update()[0] == 5000
+    assert update()[0] == 0
+    with path.open("ab") as file:
+        file.write(whole[5000:9000])
+    assert update()[0] == 4000
+    with path.open("ab") as file:
+        file.write(whole[9000:])
+    assert update() == (len(whole) - 9000, whole.count(b"\n") - 1)
+    # A run that is resumed cuts off what came after its checkpoint, and goes on in another way.
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:100], *lines[50:], *lines[50:]]))
+    assert update()[0] == path.stat().st_size
+    assert set(KINDS) > {"report", "crash"}
