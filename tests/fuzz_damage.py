@@ -39,7 +39,7 @@ FOREIGN += [
 """Files that do not belong there, or not to this run."""
 
 
-UNSEALED = (".lock", "log.txt", "best.json", "comparison.csv", "comparison.json", "comparison.md")
+UNSEALED = (".lock", "log.txt", "signature.json", "comparison.csv", "comparison.json", "comparison.md")
 """Files that no checkpoint holds a checksum of."""
 
 
