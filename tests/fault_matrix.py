@@ -36,6 +36,7 @@ from killing import MODES, Killer, Point
 from orlomo.engines.live.control import FOLDER
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import RunFolderError
+from orlomo.files import write_text_atomically
 from orlomo.records import recorder
 
 for _name in (
@@ -77,9 +78,8 @@ class Asks(orlomo.Callback):
     def event(self, row: dict[str, Any]) -> None:
         if row["reports"] == 4:
             self._folder.mkdir(exist_ok=True)
-            name = f"{time.time_ns():020d}-01234567"
-            (self._folder / name).write_text('{"action": "list"}')
-            (self._folder / name).rename(self._folder / f"{name}.json")
+            path = self._folder / f"{time.time_ns():020d}-01234567.json"
+            write_text_atomically(path, '{"action": "list"}')
 
 
 class Refuses(orlomo.Callback):
@@ -103,7 +103,7 @@ class Scenario:
         method = orlomo.method("orlomo", learning_rate=0.02, local_steps=4)
         more: dict[str, Any] = {
             "workers": 3,
-            "epochs": 0.7,
+            "epochs": self.epochs[0],
             "batch_size": 8,
             "evaluate_every": 0.15,
             "checkpoint_seconds": 0.0,

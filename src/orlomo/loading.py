@@ -90,7 +90,7 @@ def class_digest(kind: type) -> str:
     """The sha256 of the files that a class and its bases were written in, orlomo's own left out; empty where there are
     none, as in a notebook."""
     total, files = hashlib.sha256(), dict.fromkeys(map(_source_file, kind.__mro__))
-    for content in (path.read_bytes() for path in files if path is not None):
+    for content in (read_bytes(path, MOST_SOURCE, follow=True) for path in files if path is not None):
         total.update(content)
     return total.hexdigest() if any(path is not None for path in files) else ""
 
@@ -100,7 +100,7 @@ def function_digest(function: object) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     path = _source_file(function if hasattr(function, "__code__") else type(function))
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
+    return hashlib.sha256(read_bytes(path, MOST_SOURCE, follow=True)).hexdigest() if path is not None else ""
 
 
 def _source_file(kind: Any) -> Path | None:
@@ -143,9 +143,9 @@ def _load_file(path: Path, kind: str) -> ModuleType:
     import cloudpickle  # only needed here
 
     path = path.absolute()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigError(f"cannot read the {kind} file {path}: no such file")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_bytes(path, MOST_SOURCE, follow=True)).hexdigest()
     if (path, digest) in _loaded:
         return _loaded[path, digest]
     # Its own name where that is free: dataclasses and pickle look modules up by their names.
