@@ -16,7 +16,7 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
-from orlomo.records.folders import MEASURED, WORKER_DATA
+from orlomo.records.folders import MEASURED, MODEL, WORKER_DATA
 from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
 from orlomo.report.streaming.events import EventReader, Events
@@ -155,6 +155,8 @@ def view_of(run: Run, name: str, notes: list[str], events: EventReader | None = 
     notes += [f"{name} was changed {change}." for change in run.changes]
     notes += late_notes
     view = View(run, name, run.state, measured, seen, metrics, end, data)
+    if run.seals.done and view.state == "stopped":
+        notes.append(f"{name}: the run came to its end, but {MODEL} is missing or no file of its own.")
     if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
         _note_missing(view, notes)
     return view
@@ -180,9 +182,6 @@ def _metrics(run: Run, name: str, notes: list[str]) -> Columns:
         found, lines = read_counted(path, schema)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
-        return empty(schema)
-    if missing := [column for column in schema if column not in found]:
-        notes.append(f"{name}: {path.name} has no {', '.join(missing)}.")
         return empty(schema)
     whole = usable(found, schema)
     _note_damaged(run, "metrics", name, notes, lines - int(whole.sum()))
