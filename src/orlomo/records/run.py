@@ -224,9 +224,9 @@ class Run:
 
     @property
     def unsaved(self) -> Columns:
-        """The events after the newest checkpoint, which a resume computes again."""
+        """Kind and time of the events after the newest checkpoint, which a resume computes again."""
         position = 0 if self.checkpoint is None else self.checkpoint.position
-        return {name: column[position:] for name, column in self.event_columns.items()}
+        return {name: column[position:] for name, column in self.some_events("kind", "finish").items()}
 
     @property
     def params(self) -> Tensor:
@@ -273,6 +273,12 @@ class Run:
     def event_columns(self) -> Columns:
         """The trace, numpy arrays by name."""
         return read_table(self.folder / "events.csv", EVENTS)
+
+    def some_events(self, *names: str) -> Columns:
+        """These columns of the trace alone, for which large runs need less memory; one that is missing is an error."""
+        known: Columns = self.__dict__.get("event_columns", {})  # where all were read already
+        there = set(names) <= set(known)
+        return {name: known[name] for name in names} if there else read_table(self.folder / "events.csv", EVENTS, names)
 
     @cached_property
     def metric_columns(self) -> Columns:
