@@ -24,21 +24,26 @@ SAY_SECONDS = 30.0
 
 
 class Part(NamedTuple):
-    """A command of Python, what it does, and how long it may take. `{left}` in it is what is left of all minutes."""
+    """A command of Python, what it does, and how many minutes it may take; in the command they are `{left}`.
+
+    `least`: so many are left for it by the parts before it.
+    """
 
     name: str
     command: str
     does: str
     minutes: float
+    least: float = 0.5
 
 
 PARTS = [
+    Part("kills", "tests/fault_matrix.py --twice 100 --processes 2", "runs killed at every operation on files", 8),
     Part("fuzz", "tests/fuzzing.py --cases 50000 --seed 1 --processes 2", "50,000 damaged run folders", 10),
     Part("histories", "tests/histories.py", "10,000 generated histories of a run's workers", 8),
     Part("processes", "benchmarks/faults.py processes", "200 real faults, on processes", 5),
     Part("ray", "benchmarks/faults.py ray", "200 real faults, on Ray", 8),
     Part("strangers", "benchmarks/strangers.py", "Ray's ports, tried by strangers on its network", 5),
-    Part("soak", "benchmarks/soak.py --minutes {left}", "8 workers for a while: nothing grows", 12),
+    Part("soak", "benchmarks/soak.py --minutes {left}", "8 workers for a while: nothing grows", 12, 6),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""
 
@@ -51,6 +56,11 @@ class Outcome(NamedTuple):
     seconds: float
     text: str
 
+    @property
+    def word(self) -> str:
+        """In one word."""
+        return "FAILED" if not self.good else "skipped" if self.text.startswith("skipped") else "well"
+
 
 def carry_out(part: Part, number: str, until: float) -> Outcome:
     """Run one part, within its own time and before this moment."""
@@ -59,9 +69,7 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
     if limit < 30:
         return Outcome(part, False, 0.0, "no time was left for it")
     words = part.command.format(left=f"{limit / 60 - 1:.1f}").split()
-    print(
-        f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)} of {_minutes(until - begin)} left)", flush=True
-    )
+    print(f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)})", flush=True)
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
             [sys.executable, *words],
@@ -85,8 +93,9 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
         text = f"not done after {_minutes(limit)}: {text}"
     if not good:
         print(*(f"    {line}" for line in lines[-60:]), sep="\n")
-    print(f"    {'well' if good else 'FAILED'} after {_minutes(seconds)}: {text}", flush=True)
-    return Outcome(part, good, seconds, text)
+    outcome = Outcome(part, good, seconds, text)
+    print(f"    {outcome.word} after {_minutes(seconds)}: {text}", flush=True)
+    return outcome
 
 
 def _wait(process: subprocess.Popen[bytes], begin: float, until: float) -> bool:
@@ -111,7 +120,7 @@ def _minutes(seconds: float) -> str:
 def table(outcomes: list[Outcome]) -> str:
     """All outcomes, one row each."""
     rows = [("part", "what", "outcome", "took", "in its own words")]
-    rows += [(o.part.name, o.part.does, "well" if o.good else "FAILED", _minutes(o.seconds), o.text) for o in outcomes]
+    rows += [(o.part.name, o.part.does, o.word, _minutes(o.seconds), o.text) for o in outcomes]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
@@ -128,10 +137,11 @@ def main() -> int:
         parser.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(p.name for p in PARTS)}")
     chosen = [part for part in PARTS if not options.parts or part.name in options.parts]
     begin = time.monotonic()
-    outcomes = [
-        carry_out(part, f"{number}/{len(chosen)}", begin + 60 * options.minutes)
-        for number, part in enumerate(chosen, start=1)
-    ]
+    outcomes = []
+    for number, part in enumerate(chosen, start=1):
+        reserved = sum(later.least for later in chosen[number:])
+        until = begin + 60 * (options.minutes - reserved)
+        outcomes.append(carry_out(part, f"{number}/{len(chosen)}", until))
     failed = sum(not outcome.good for outcome in outcomes)
     print(f"\n{table(outcomes)}\n")
     what = f"{failed} of {len(outcomes)} parts failed" if failed else f"all {len(outcomes)} parts are well"

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from orlomo.tasks.shares import PerWorker, Stream
     from orlomo.tasks.task import Task
     from orlomo.training import train
+    from orlomo.verifying import verify
 
 _MODULES = {
     "clusters.cluster": ("Cluster", "Fault", "Speed", "cluster"),
@@ -79,6 +80,7 @@ _MODULES = {
     "tasks.task": ("Task",),
     "resuming": ("load", "replay", "resume"),
     "training": ("train",),
+    "verifying": ("verify",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -131,6 +133,7 @@ __all__ = [
     "task",
     "trace",
     "train",
+    "verify",
     "worker",
 ]
 

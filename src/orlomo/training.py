@@ -29,10 +29,11 @@ from orlomo.methods.inner import check_no_rate
 from orlomo.methods.method import Method
 from orlomo.methods.registry import given_method
 from orlomo.printing import say
+from orlomo.records.folders import resume_command
 from orlomo.records.leftovers import forget_if_empty
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS, RunRecorder, create_folder, free_folder
-from orlomo.records.run import Run, resume_command
+from orlomo.records.run import Run
 from orlomo.report.export import TensorBoardWriter, summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import given_task, task_of

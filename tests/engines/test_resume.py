@@ -142,7 +142,9 @@ def test_replay_says_where_a_run_parts_from_its_record(tmp_path: Path) -> None:
     fields = lines[11].rstrip().split(",")
     fields[-1] = fields[-1][:-3] + ("111" if fields[-1][-3:] != "111" else "222")  # of the same length
     path.write_text("".join([*lines[:11], ",".join(fields) + "\n", *lines[12:]]))
-    result = orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
+    warnings: list[str] = []
+    result = orlomo.replay(tmp_path / "run", task=classification(), jobs=1, warn=warnings.append)
+    assert "events.csv is not what the run wrote" in warnings[0]
     assert not result.agrees
     assert result.first_difference == 10
     assert "the parameters agree, but the record of iteration 10 is not what was computed" in str(result)
@@ -159,14 +161,14 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
     lines = path.read_text().splitlines(keepends=True)
     lines[5], lines[6] = lines[6], lines[5]
     path.write_text("".join(lines))
-    with pytest.raises(orlomo.OrlomoError, match="the trace and the method disagree"):
-        orlomo.replay(tmp_path / "run", task=classification(), jobs=1)
-    path.write_text(lines[0])
     warnings: list[str] = []
-    with pytest.raises(orlomo.OrlomoError, match="nothing to compare a replay with"):
+    with pytest.raises(orlomo.OrlomoError, match="the trace and the method disagree"):
         orlomo.replay(tmp_path / "run", task=classification(), jobs=1, warn=warnings.append)
-    assert all("has lost lines" in warning for warning in warnings)
-    assert "beginning again" in warnings[-1]
+    assert len(warnings) == 1
+    assert "events.csv is not what the run wrote, first in lines" in warnings[0]
+    path.write_text(lines[0])
+    with pytest.raises(orlomo.OrlomoError, match="the trace is cut off"):
+        orlomo.replay(tmp_path / "run", task=classification(), jobs=1, warn=lambda text: None)
 
 
 class FillDisk(orlomo.Callback):
@@ -212,16 +214,29 @@ def test_a_run_that_is_being_written_is_not_resumed(tmp_path: Path) -> None:
         process.join()
 
 
-@pytest.mark.parametrize("name", ["events.csv", "metrics.csv", "model.safetensors"])
-def test_a_finished_run_that_lost_a_file_is_made_whole(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_a_finished_run_that_lost_its_model_is_made_whole(damage: str, tmp_path: Path) -> None:
     train("orlomo", tmp_path / "whole", jobs=1)
     train("orlomo", tmp_path / "run", jobs=1)
-    (tmp_path / "run" / name).unlink()
-    warnings: list[str] = []
+    path, warnings = tmp_path / "run" / "model.safetensors", list[str]()
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    if damage == "gone":
+        path.unlink()
     run = orlomo.resume(tmp_path / "run", task=classification(), jobs=1, warn=warnings.append)
     assert_same(orlomo.load(tmp_path / "whole"), run)
-    assert (tmp_path / "run" / "model.safetensors").is_file()
-    assert bool(warnings) == name.endswith("csv")
+    assert path.read_bytes() == content
+    assert len(warnings) == (damage == "changed")
+
+
+@pytest.mark.parametrize("name", ["events.csv", "metrics.csv", "metrics.json"])
+def test_a_run_that_lost_a_file_is_refused_and_left_as_it_is(name: str, tmp_path: Path) -> None:
+    train("orlomo", tmp_path / "run", jobs=1)
+    (tmp_path / "run" / name).unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(orlomo.OrlomoError, match=rf"{name} is missing .*none of its checkpoints fits: restore it"):
+        orlomo.resume(tmp_path / "run", task=classification(), jobs=1, warn=lambda text: None)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
 def test_mistakes_leave_no_folder_behind(tmp_path: Path) -> None:

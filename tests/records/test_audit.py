@@ -145,7 +145,7 @@ def test_a_table_that_is_cut_off_is_said(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
     found = audit(run.folder)
     assert not found.ok
-    assert "rounds.csv has lost lines that the newest checkpoint counts on" in found.text
+    assert "rounds.csv has lost lines that checkpoint 2 counts on: 2 of 3 are whole" in found.text
 
 
 def test_rows_that_are_of_no_report_are_named(tmp_path: Path) -> None:
@@ -163,6 +163,7 @@ def test_rows_that_are_of_no_report_are_named(tmp_path: Path) -> None:
     found = audit(run.folder)
     assert not found.ok
     assert found.disagree == (
+        "rounds.csv has 1 line more than the run wrote (sealed by checkpoint 7)",
         "row 6 of rounds.csv is damaged: it does not say which samples were used",
         "row 3 of rounds.csv names event 0, which is no report of worker 0",
         "row 4 of rounds.csv names event 1, which is no report of worker 1",
@@ -230,7 +231,8 @@ def test_lost_rows_are_not_passed_over(tmp_path: Path) -> None:
     path = folder / "rounds.csv"
     path.write_bytes(path.read_bytes()[:-20])
     warnings: list[str] = []
-    assert Run(folder, warnings.append).checkpoint is None
+    with pytest.raises(RunFolderError, match="none of its checkpoints fits: restore it"):
+        _ = Run(folder, warnings.append).resumable
     assert "rounds.csv has lost lines that checkpoint 4 counts on" in warnings[0]
     assert not audit(folder).ok
 

@@ -16,8 +16,8 @@ NOTHING = "orlomo: stopped; there was nothing to save"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0 done, 1 a replay that differs or an audit that finds samples missing or used
-    twice, 2 an error, 128+n stopped by signal n."""
+    """Run the command; the exit code: 0 done, 1 a replay that differs, an audit that finds samples missing or used
+    twice, or a run that `verify` does not find whole, 2 an error, 128+n stopped by signal n."""
     as_program, code = arguments is None, 0
     stopped = _stoppable() if as_program else []
     try:

@@ -1,4 +1,4 @@
-"""The commands that show: `orlomo report`, `watch`, `export` and `audit` of runs, `trace`, `methods` and `tasks`."""
+"""The commands that show: `orlomo report`, `watch`, `export`, `audit`, `verify`, `trace`, `methods` and `tasks`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,12 @@ def add(commands: Commands) -> None:
     audit.add_argument("folder", type=path_argument, metavar="RUN")
     audit.add_argument("--json", action="store_true", help="print all counts as JSON")
     audit.set_defaults(call=_audit)
+    verify = commands.add_parser(
+        "verify", help="check that a run's files are what it wrote, without computing", allow_abbrev=False
+    )
+    verify.add_argument("folders", type=path_argument, nargs="+", metavar="RUN", help="runs, or folders of runs")
+    verify.add_argument("--json", action="store_true", help="print what was found as JSON")
+    verify.set_defaults(call=_verify)
     _add_trace(commands)
     for name, call, text in (("methods", _methods, "list the methods"), ("tasks", _tasks, "list the built-in tasks")):
         command = commands.add_parser(name, help=text, allow_abbrev=False)
@@ -160,6 +166,27 @@ def _audit(options: argparse.Namespace) -> int:
     _print_counts("worker", found.workers)
     say(found.text)
     return 0 if found.ok else 1
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from orlomo.errors import OrlomoError
+    from orlomo.verifying import verify
+
+    results, code = [], 0
+    for run in [run for folder in options.folders for run in _runs(folder)]:
+        try:
+            found = verify(run)
+        except OrlomoError as error:
+            say(f"orlomo: {error}", sys.stderr)
+            code = 2
+            continue
+        results.append(found.to_json())
+        code = max(code, 0 if found.whole else 1)
+        if not options.json:
+            say(found, lines=True)
+    if options.json:
+        print_json(results)
+    return code
 
 
 def _print_counts(title: str, rows: Sequence[DataclassInstance]) -> None:

@@ -13,7 +13,8 @@ from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.errors import RunFolderError
 from orlomo.files import short
 from orlomo.records import checkpoint as checkpoints
-from orlomo.records.run import ROUNDS_FILE, Run
+from orlomo.records.folders import ROUNDS_FILE
+from orlomo.records.run import Run
 from orlomo.records.tables import Columns, Row, only
 
 MOST_EPOCHS = 10**6
@@ -72,7 +73,7 @@ class Audit:
 
     `missing`: samples that no report used. In a run that is not finished they are not wrong: they are not done yet.
     `double`: samples that more than one report used. `outside`: samples that the run does not have.
-    `disagree`: rows of rounds.csv that are lost, or not of a report in events.csv.
+    `disagree`: rows of rounds.csv that are not of a report in events.csv, and files that are not what the run wrote.
     """
 
     size: int
@@ -139,6 +140,7 @@ def audit(run: Run | Path | str) -> Audit:
             f"{short(run.folder)} has no {ROUNDS_FILE}: audit is for runs of `orlomo run` and orlomo.launch with "
             "shared sampling"
         )
+    lost = [str(finding) for finding in run.findings(ROUNDS_FILE, "events.csv")]
     # Without the tensors, which may be large.
     newest = checkpoints.newest_values(run.folder / "checkpoints")
     values = newest or (run.checkpoint.values if run.checkpoint else {})
@@ -154,9 +156,6 @@ def audit(run: Run | Path | str) -> Audit:
     # A change after the end means that the run continues.
     finished = bool(values.get("finished")) and len(values.get("changes", ())) == len(run.changes)
     stopped = values.get("stopped") if finished else None
-    lost = []
-    if (run.folder / ROUNDS_FILE).stat().st_size < values.get("files", {}).get("rounds", 0):
-        lost.append(f"{ROUNDS_FILE} has lost lines that the newest checkpoint counts on")
     rounds = run.round_columns  # read before the events, of which a run that is running has more by then
     used = only(rounds, (rounds["epoch"] >= 0) & (rounds["first"] >= 0) & (rounds["stop"] > rounds["first"]))
     order = np.argsort(used["epoch"], kind="stable")
@@ -185,7 +184,7 @@ def audit(run: Run | Path | str) -> Audit:
         missing=tuple(missing),
         double=tuple(double),
         outside=tuple(outside),
-        disagree=(*lost, *_disagreements(rounds, run.event_columns)),
+        disagree=(*lost, *disagreements(rounds, run.event_columns)),
     )
 
 
@@ -230,7 +229,7 @@ def _sum(ranges: Iterable[Range]) -> int:
     return sum(one.samples for one in ranges)
 
 
-def _disagreements(rounds: Columns, events: Columns) -> Iterator[str]:
+def disagreements(rounds: Columns, events: Columns) -> Iterator[str]:
     """Rows that are damaged, or not each of another report of that worker in events.csv."""
     damaged = (rounds["epoch"] >= 0) & ((rounds["first"] < 0) | (rounds["stop"] < rounds["first"]))
     for row in np.flatnonzero(damaged).tolist():

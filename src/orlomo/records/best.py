@@ -149,9 +149,19 @@ def put_in_place(folder: Path) -> None:
     best = _read(folder / NEXT)
     if best is None:
         return
-    row = {name: None if value != value else value for name, value in best.metrics.items()}  # JSON has no NaN
-    write_text_atomically(folder / READABLE, json.dumps(row, indent=1) + "\n")
+    write_text_atomically(folder / READABLE, _readable(best))
     os.replace(best.path, folder / BEST)  # last: killed before it, `settle` does both again
+
+
+def readable_of(folder: Path) -> str:
+    """What best.json holds beside the best model of this folder."""
+    best = _read(folder / BEST)
+    return "" if best is None else _readable(best)
+
+
+def _readable(best: Best) -> str:
+    row = {name: None if value != value else value for name, value in best.metrics.items()}  # JSON has no NaN
+    return json.dumps(row, indent=1) + "\n"
 
 
 def settle(folder: Path, kept: Iterable[Row]) -> None:

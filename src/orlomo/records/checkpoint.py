@@ -22,14 +22,15 @@ from torch import Tensor
 from orlomo.errors import RunFolderError
 from orlomo.files import (
     name_to_read,
-    open_to_read,
+    read_text,
     remove,
     subfolder,
     temporary_files,
     write_atomically,
     write_text_atomically,
 )
-from orlomo.reading import read_json
+from orlomo.reading import parse_json, read_json
+from orlomo.records.digests import sha256_of
 
 KEEP = 3
 """Checkpoints that are kept, the newest ones."""
@@ -67,10 +68,17 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     # looks whole.
     tensors = folder / f"{stem}.safetensors"
     write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
-    body = {"position": checkpoint.position, "tensors_sha256": _sha256(tensors), "values": checkpoint.values}
-    text = json.dumps({"sha256": _seal(body), **body}, indent=1)
-    write_text_atomically(folder / f"{stem}.json", text)
+    body = {"position": checkpoint.position, "tensors_sha256": sha256_of(tensors), "values": checkpoint.values}
+    write_text_atomically(folder / f"{stem}.json", _text({"sha256": _seal(body), **body}))
     remove_dispensable(folder)
+
+
+def remove_after(folder: Path, position: int) -> None:
+    """Remove the checkpoints behind this position: the run continues from there, and comes to others."""
+    for other in positions(folder):
+        if other > position:  # in the opposite order of `save`: without its JSON file a checkpoint does not exist
+            remove(folder / f"{other:09d}.json")
+            remove(folder / f"{other:09d}.safetensors")
 
 
 def dispensable(folder: Path) -> list[Path]:
@@ -101,7 +109,7 @@ def load_newest(
 ) -> Checkpoint | None:
     """The newest checkpoint that is whole and that `check` does not refuse; None if there is none.
 
-    Others are passed over with a warning.
+    `warn` is called with why others are passed over.
     """
     left = positions(folder)
     while left:
@@ -110,8 +118,26 @@ def load_newest(
             check(checkpoint)
             return checkpoint
         except RunFolderError as error:
-            warn(f"{error}; {'using the one before it' if left else 'there is none before it: beginning again'}")
+            warn(str(error))
     return None
+
+
+def check(folder: Path, position: int) -> None:
+    """An error unless every byte of a checkpoint is as it was written; its tensors are not loaded."""
+    path = folder / f"{position:09d}.json"
+    try:
+        text = read_text(path, JSON_BYTES)
+        content = parse_json(text, str(path), finite=False)
+        if text != _text(content):
+            raise RunFolderError(f"checkpoint {path} is damaged: it is not as it was written")
+        content = _read(path)
+        if content["position"] != position:
+            raise RunFolderError(f"checkpoint {path} is damaged: it is that of position {content['position']}")
+        tensors = path.with_suffix(".safetensors")
+        if sha256_of(tensors) != content["tensors_sha256"]:
+            raise RunFolderError(f"checkpoint {tensors} is damaged: the checksum of its tensors does not match")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
 
 
 def load(folder: Path, position: int) -> Checkpoint:
@@ -120,7 +146,7 @@ def load(folder: Path, position: int) -> Checkpoint:
     try:
         content = _read(path)
         tensors = path.with_suffix(".safetensors")
-        if _sha256(tensors) != content["tensors_sha256"]:
+        if sha256_of(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: its checksum does not match")
         with name_to_read(tensors) as opened:
             loaded = {name: tensor.clone() for name, tensor in load_file(opened).items()}  # not tied to the file
@@ -132,10 +158,21 @@ def load(folder: Path, position: int) -> Checkpoint:
 def newest_values(folder: Path) -> Values:
     """The plain values of the newest checkpoint, without looking at its tensors; none where it is damaged."""
     for position in positions(folder)[-1:]:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunFolderError):
-            values: Values = _read(folder / f"{position:09d}.json")["values"]
-            return values
+        with contextlib.suppress(RunFolderError):
+            return read_values(folder, position)
     return {}
+
+
+def read_values(folder: Path, position: int) -> Values:
+    """The plain values of a checkpoint, without looking at its tensors."""
+    path = folder / f"{position:09d}.json"
+    try:
+        values: Values = _read(path)["values"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise RunFolderError(f"checkpoint {path} is damaged: it has no values")
+    return values
 
 
 def _read(path: Path) -> Values:
@@ -146,11 +183,10 @@ def _read(path: Path) -> Values:
     return content
 
 
+def _text(content: Values) -> str:
+    return json.dumps(content, indent=1)
+
+
 def _seal(content: Values) -> str:
     # With sorted keys: the checksum must not depend on the order in which they were written.
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with open_to_read(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,11 +1,22 @@
-"""Which folders are runs."""
+"""Which folders are runs, and what is in them by name."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from orlomo.errors import RunFolderError
-from orlomo.files import short
+from orlomo.files import is_there, short
+from orlomo.printing import quoted
+from orlomo.reading import read_json
+from orlomo.records.tables import MetricColumn
+
+CONFIG = "config.toml"
+MEASURED = "metrics.json"
+WORKER_DATA = "data.json"
+ROUNDS_FILE = "rounds.csv"
+MODEL = "model.safetensors"
+CHECKPOINTS = "checkpoints"
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -26,3 +37,30 @@ def no_run(folder: Path) -> RunFolderError:
         return RunFolderError(f"{shown} is not a run: there is no config.toml in it")
     named = ", ".join(runs[:8]) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
     return RunFolderError(f"{shown} is a folder of {len(runs)} runs, not a run: choose one of {named}")
+
+
+def resume_command(folder: Path, task: str = "") -> str:
+    """What to type to continue a run; in Python for a task that only Python has."""
+    if task == "custom":
+        return f"orlomo.resume({short(folder)!r}, task=...)"
+    return f"orlomo resume {quoted(short(folder))}"
+
+
+def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
+    """The metrics.json of a run."""
+    path = folder / MEASURED
+    try:
+        return tuple(MetricColumn(**one) for one in read_json(path))
+    except TypeError:
+        raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
+
+
+def read_worker_data(folder: Path) -> list[dict[str, Any]]:
+    """The data.json of a run: what each worker trains on; empty where there is none."""
+    path = folder / WORKER_DATA
+    if not is_there(path):
+        return []
+    try:
+        return [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in read_json(path)]
+    except (TypeError, KeyError):
+        raise RunFolderError(f"{path} is damaged: it does not say who trains on what") from None

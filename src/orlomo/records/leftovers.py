@@ -13,7 +13,7 @@ from orlomo.files import TEMPORARY, is_there, open_to_read, remove, short, subfo
 from orlomo.locks import lock
 from orlomo.records.best import NEXT, READABLE
 from orlomo.records.changes import CHANGES
-from orlomo.records.run import MEASURED, ROUNDS_FILE, WORKER_DATA, read_measured
+from orlomo.records.folders import MEASURED, ROUNDS_FILE, WORKER_DATA, read_measured
 from orlomo.trust import SIGNATURE
 
 LOCK = ".lock"

@@ -20,10 +20,22 @@ from orlomo.files import is_there, remove, short, write_text_atomically, writing
 from orlomo.locks import lock
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
-from orlomo.records.changes import read_changes, to_json
+from orlomo.records.changes import CHANGES, read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
+from orlomo.records.digests import digests, sha256_of
+from orlomo.records.folders import (
+    CHECKPOINTS,
+    CONFIG,
+    MEASURED,
+    MODEL,
+    ROUNDS_FILE,
+    WORKER_DATA,
+    read_measured,
+    resume_command,
+)
 from orlomo.records.leftovers import half_written, is_unbegun
-from orlomo.records.run import MEASURED, ROUNDS_FILE, WORKER_DATA, Run, config_sha256, read_measured, resume_command
+from orlomo.records.run import Run
+from orlomo.records.seals import sealed_in
 from orlomo.records.tables import EVENTS, LOOP_ROUNDS, MetricColumn, Row, TableWriter, metrics_schema
 
 DISK_RETRY_SECONDS = 10.0
@@ -50,17 +62,24 @@ class RunRecorder:
         self._lock = lock(folder)
         # What a killed process wrote after its last checkpoint is cut off: it is computed again.
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
+        sealed = sealed_in(resumed.values if resumed else {})
         columns = metrics_schema(read_measured(folder))
         with writing_to(folder, resume_command(folder)):
             _remove_half_written(folder)
-            self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"])
-            self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"])
+            checkpoints.remove_after(folder / CHECKPOINTS, resumed.position if resumed else -1)
+            self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"], sealed.table("events"))
+            self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"], sealed.table("metrics"))
             self._rounds: TableWriter | None = None
             if Run(folder).config.is_loop or is_there(folder / ROUNDS_FILE):
-                self._rounds = TableWriter(folder / ROUNDS_FILE, LOOP_ROUNDS, kept.get("rounds", 0))
+                size, history = kept.get("rounds", 0), sealed.table("rounds")
+                self._rounds = TableWriter(folder / ROUNDS_FILE, LOOP_ROUNDS, size, history)
             for table in self._tables.values():
                 table.flush()  # the headers are written at once: a table is never empty for long
+            # The models' digests are those of when they were written.
+            self._sealed = dict(sealed.files) | digests(folder, (MEASURED, WORKER_DATA))
             best_model.settle(folder, Run(folder).metric_rows if resumed else [])
+            if resumed and not sealed.there:  # it began with a version that sealed nothing
+                self._sealed |= digests(folder, (MODEL, best_model.BEST))
         self._changes = to_json(read_changes(folder))
         self._interval = checkpoint_seconds
         self._next_checkpoint = time.monotonic() + checkpoint_seconds
@@ -114,9 +133,11 @@ class RunRecorder:
         with writing_to(self.folder, self._command):
             # The rows must be on the disk before a checkpoint that counts on them.
             files = {name: table.sync() for name, table in self._tables.items()}
-            facts = {"files": files, "config_sha256": config_sha256(self.folder), "changes": self._changes}
+            facts = {"files": files, "config_sha256": sha256_of(self.folder / CONFIG), "changes": self._changes}
+            tables = {name: table.seal.history() for name, table in self._tables.items()}
+            facts["sealed"] = {"tables": tables, "files": self._sealed | digests(self.folder, (CHANGES,))}
             full = {**values, **facts}
-            checkpoints.save(self.folder / "checkpoints", Checkpoint(position, tensors, full))
+            checkpoints.save(self.folder / CHECKPOINTS, Checkpoint(position, tensors, full))
             best_model.put_in_place(self.folder)
         end = time.monotonic()
         # A large model on a slow disk: the interval grows, so that training gets 95% of the time.
@@ -125,12 +146,14 @@ class RunRecorder:
     def model(self, state: dict[str, Tensor]) -> None:
         """Write the trained model's state dict."""
         with writing_to(self.folder, self._command):
-            best_model.save_state(self.folder / "model.safetensors", state)
+            best_model.save_state(self.folder / MODEL, state)
+            self._sealed |= digests(self.folder, (MODEL,))
 
     def best(self, state: dict[str, Tensor], metrics: Row) -> None:
         """Write the state dict of the best model so far, which is the run's once a checkpoint is written."""
         with writing_to(self.folder, self._command):
             best_model.write_next(self.folder, state, metrics)
+            self._sealed[best_model.BEST] = sha256_of(self.folder / best_model.NEXT)
 
     def close(self) -> None:
         """Close the files. What a full disk does not take came after the last checkpoint, and is computed again."""

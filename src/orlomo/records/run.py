@@ -15,7 +15,6 @@ model.safetensors      the trained model's state dict, at the end
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,18 +25,19 @@ from torch import Tensor, nn
 from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, RunFolderError
-from orlomo.files import check_file, is_file, is_there, read_bytes, short
+from orlomo.errors import warn as warn_in_python
+from orlomo.files import check_file, is_file, is_there
 from orlomo.locks import is_being_written
 from orlomo.methods.method import Method
 from orlomo.methods.registry import CUSTOM
-from orlomo.printing import quoted
-from orlomo.reading import TOML_BYTES, read_json
 from orlomo.records import best as best_model
 from orlomo.records import checkpoint as checkpoints
+from orlomo.records import folders
 from orlomo.records.best import Best, Build
-from orlomo.records.changes import Change, changed_table, read_changes, to_json
+from orlomo.records.changes import CHANGES, Change, changed_table, read_changes, to_json
 from orlomo.records.checkpoint import Checkpoint, Values
-from orlomo.records.folders import no_run
+from orlomo.records.digests import sha256_of
+from orlomo.records.seals import Finding, Seals
 from orlomo.records.tables import (
     EVENTS,
     LOOP_ROUNDS,
@@ -53,10 +53,6 @@ from orlomo.records.tables import (
 )
 from orlomo.values import path_of
 
-MEASURED = "metrics.json"
-WORKER_DATA = "data.json"
-ROUNDS_FILE = "rounds.csv"
-
 
 class Run:
     """A run, finished or not, read from its folder.
@@ -69,10 +65,11 @@ class Run:
     (True, 'finished', 'orlomo', 32)
     """
 
-    def __init__(self, folder: Path | str, warn: Callable[[str], None] = lambda text: None):
+    def __init__(self, folder: Path | str, warn: Callable[[str], None] = warn_in_python):
+        """`warn`: called with what is wrong in the folder, when it matters; else it is an `OrlomoWarning`."""
         self.folder = path_of(folder, "the run's folder").absolute()  # the process may change its directory
         if not is_there(self.folder / "config.toml"):
-            raise no_run(self.folder)
+            raise folders.no_run(self.folder)
         table = configuration.read(self.folder / "config.toml", follow=False)
         if missing := {"task", "method"} - set(table):
             raise RunFolderError(
@@ -88,7 +85,8 @@ class Run:
         # Without the method's code: a run can be read, and shown, where its file is missing.
         now = changed_table(table, self.changes)
         self.config: RunConfig = configuration.from_table(now, str(self.folder / "config.toml"), code=False)
-        self._warn = warn
+        self._warn, self._said = warn, dict[str, None]()
+        self._fits = True  # what else is in the folder fits the checkpoint
 
     def __reduce__(self) -> tuple[type[Run], tuple[Path]]:
         """Pickled and copied as its folder: a run is read from there."""
@@ -112,19 +110,59 @@ class Run:
         return [what for what, digest in recorded.items() if now.get(what, digest) != digest]
 
     @cached_property
+    def seals(self) -> Seals:
+        """What the newest checkpoint says of the other files."""
+        return Seals(self.folder, len(self.changes), is_being_written(self.folder))
+
+    def findings(self, *names: str) -> list[Finding]:
+        """What is wrong with these files, and with how the run was configured, by the seals in its newest checkpoint.
+
+        Each file is read when it is first asked for, and once. What this returns is not warned of again.
+        """
+        found = self.seals.find((folders.CONFIG, CHANGES, *names))
+        self._said |= {f"{self.folder}/{finding}": None for finding in found}
+        return found
+
+    def _say(self, *names: str) -> None:
+        """Warn of what is wrong with these files, once."""
+        for finding in self.seals.find((folders.CONFIG, CHANGES, *names)):
+            self._say_once(f"{self.folder}/{finding}")
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said[text] = None
+            self._warn(text)
+
+    @cached_property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole, and whose events and metrics are there."""
-        found = checkpoints.load_newest(self.folder / "checkpoints", self._warn, self._check_tables)
-        if found is not None and found.values["config_sha256"] != config_sha256(self.folder):
+        """The newest checkpoint that is whole and that the other files fit; if they fit none, the newest whole one."""
+        found, passed, self._fits = self.seals.choose()
+        for text in passed if self._fits else passed[:1]:
+            self._say_once(f"{text}; {'using the one before it' if self._fits else 'none of its checkpoints fits'}")
+        if found is not None and found.values["config_sha256"] != sha256_of(self.folder / folders.CONFIG):
             raise RunFolderError(f"{self.folder}/config.toml was changed after the run began: restore it")
-        if found is not None and (known := _changes_in(found.values)) != to_json(self.changes)[: len(known)]:
+        if found is not None and (known := found.values.get("changes", [])) != to_json(self.changes)[: len(known)]:
             raise RunFolderError(f"{self.folder}/changes.json was changed by hand: restore it")
+        return found
+
+    @property
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole, whether or not the other files fit it."""
+        return checkpoints.load_newest(self.folder / folders.CHECKPOINTS, self._say_once)
+
+    @property
+    def fitting(self) -> Checkpoint | None:
+        """The checkpoint, where the other files fit it; where they fit none, an error: nothing can be continued."""
+        found = self.checkpoint
+        if not self._fits:
+            [text, *_] = self._said or [f"{self.folder} has no whole checkpoint"]
+            raise RunFolderError(f"{text}: restore it, or begin again in another folder")
         return found
 
     @property
     def resumable(self) -> Checkpoint | None:
         """The checkpoint that a resume continues from; None: the run begins (again)."""
-        saved = self.checkpoint
+        saved = self.fitting
         if saved is None or (saved.position == 0 and self._new_changes):  # nothing has happened: they count from w_0
             return None
         return dataclasses.replace(saved, values={**saved.values, "stopped": self.stopped})
@@ -132,13 +170,7 @@ class Run:
     @property
     def _new_changes(self) -> tuple[Change, ...]:
         """Those made since the newest checkpoint."""
-        return () if self.checkpoint is None else self.changes[len(_changes_in(self.checkpoint.values)) :]
-
-    def _check_tables(self, found: Checkpoint) -> None:
-        for name, size in found.values["files"].items():
-            path = self.folder / f"{name}.csv"
-            if not is_file(path) or path.stat().st_size < size:
-                raise RunFolderError(f"{path} has lost lines that checkpoint {found.position} counts on")
+        return () if self.checkpoint is None else self.changes[len(self.checkpoint.values.get("changes", [])) :]
 
     @property
     def finished(self) -> bool:
@@ -148,8 +180,8 @@ class Run:
 
     def _is_done(self, values: Values) -> bool:
         # A change after the end means that the run continues.
-        at_end = values.get("finished") and len(_changes_in(values)) == len(self.changes)
-        return bool(at_end) and is_file(self.folder / "model.safetensors")
+        at_end = values.get("finished") and len(values.get("changes", [])) == len(self.changes)
+        return bool(at_end) and is_file(self.folder / folders.MODEL)
 
     @property
     def stopped(self) -> str | None:
@@ -180,6 +212,7 @@ class Run:
             raise ConfigError(
                 f"{self.folder} trained a loop of your own: give what makes its model, as in run.model(MyModel)"
             )
+        self._say(folders.MODEL)
         return best_model.load_model(path, build, self.config.task, self.config.seed, self.config.is_loop)
 
     def load_into(self, model: nn.Module | Sequence[nn.Module]) -> None:
@@ -194,13 +227,16 @@ class Run:
         >>> bool(torch.nn.utils.parameters_to_vector(model.parameters()).equal(run.params))
         True
         """
-        best_model.load_state(self._model_path, model, self.config.is_loop)
+        path = self._model_path
+        self._say(folders.MODEL)
+        best_model.load_state(path, model, self.config.is_loop)
 
     @property
     def _model_path(self) -> Path:
-        path = self.folder / "model.safetensors"
+        path = self.folder / folders.MODEL
         if not is_there(path):
-            raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{resume_command(self.folder)}`")
+            command = folders.resume_command(self.folder)
+            raise RunFolderError(f"{self.folder} is not finished and has no model yet: `{command}`")
         check_file(path)
         return path
 
@@ -208,6 +244,7 @@ class Run:
     def best(self) -> Best | None:
         """The best model, `run.best.model()`, and `run.best.metrics`; None unless a callback such as
         `orlomo.KeepBest` kept one."""
+        self._say(best_model.BEST)
         return best_model.read_best(self.folder, self.config.task, self.config.seed)
 
     @property
@@ -215,18 +252,12 @@ class Run:
         """`running`, `finished` or `stopped`, by a look at the folder: nothing large is read or verified."""
         if is_being_written(self.folder):
             return "running"
-        done = self._is_done(checkpoints.newest_values(self.folder / "checkpoints"))
+        done = self._is_done(checkpoints.newest_values(self.folder / folders.CHECKPOINTS))
         return "finished" if done else "stopped"
 
     def is_cut_off(self, table: str) -> bool:
         """Whether `events`, `metrics` or `rounds` ends in the middle of a line, and no process is writing the rest."""
         return self.state != "running" and is_cut_off(self.folder / f"{table}.csv")
-
-    @property
-    def unsaved(self) -> Columns:
-        """Kind and time of the events after the newest checkpoint, which a resume computes again."""
-        position = 0 if self.checkpoint is None else self.checkpoint.position
-        return {name: column[position:] for name, column in self.some_events("kind", "finish").items()}
 
     @property
     def params(self) -> Tensor:
@@ -248,21 +279,14 @@ class Run:
     @cached_property
     def measured(self) -> tuple[MetricColumn, ...]:
         """What the run's metrics are, in the order in which they are shown; the first is the most important."""
-        return read_measured(self.folder)
+        self._say(folders.MEASURED)
+        return folders.read_measured(self.folder)
 
     @cached_property
     def worker_data(self) -> list[dict[str, Any]]:
         """What each worker trains on (`worker`, `data`, `samples`, `batch_size`); empty where all have the same."""
-        path = self.folder / WORKER_DATA
-        if not is_there(path):
-            return []
-        try:
-            found = [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in read_json(path)]
-        except (TypeError, KeyError):
-            raise RunFolderError(
-                f"{self.folder / WORKER_DATA} is damaged: it does not say who trains on what"
-            ) from None
-        return found
+        self._say(folders.WORKER_DATA)
+        return folders.read_worker_data(self.folder)
 
     def schema(self, table: str) -> Schema:
         """The columns of `events`, `metrics` or `rounds` and their types."""
@@ -272,23 +296,25 @@ class Run:
     @cached_property
     def event_columns(self) -> Columns:
         """The trace, numpy arrays by name."""
+        self._say("events.csv")
         return read_table(self.folder / "events.csv", EVENTS)
 
     def some_events(self, *names: str) -> Columns:
         """These columns of the trace alone, for which large runs need less memory; one that is missing is an error."""
-        known: Columns = self.__dict__.get("event_columns", {})  # where all were read already
-        there = set(names) <= set(known)
-        return {name: known[name] for name in names} if there else read_table(self.folder / "events.csv", EVENTS, names)
+        self._say("events.csv")
+        return read_table(self.folder / "events.csv", EVENTS, names)
 
     @cached_property
     def metric_columns(self) -> Columns:
         """The evaluations, numpy arrays by name."""
+        self._say("metrics.csv")
         return read_table(self.folder / "metrics.csv", self.schema("metrics"))
 
     @cached_property
     def round_columns(self) -> Columns:
         """The rounds of a user's own loop, numpy arrays by name; without a row where the run is of a Task."""
-        path = self.folder / ROUNDS_FILE
+        self._say(folders.ROUNDS_FILE)
+        path = self.folder / folders.ROUNDS_FILE
         return read_table(path, LOOP_ROUNDS) if is_there(path) else empty(LOOP_ROUNDS)
 
     @property
@@ -321,30 +347,3 @@ class Run:
         from orlomo.report.page import html_of  # it reads runs itself
 
         return html_of(self)
-
-
-def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
-    """The metrics.json of a run."""
-    path = folder / MEASURED
-    try:
-        return tuple(MetricColumn(**one) for one in read_json(path))
-    except TypeError:
-        raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
-
-
-def _changes_in(values: Values) -> list[object]:
-    """The changes that were in effect at a checkpoint."""
-    found: list[object] = values.get("changes", [])  # older runs have none
-    return found
-
-
-def resume_command(folder: Path, task: str = "") -> str:
-    """What to type to continue a run; in Python for a task that only Python has."""
-    if task == "custom":
-        return f"orlomo.resume({short(folder)!r}, task=...)"
-    return f"orlomo resume {quoted(short(folder))}"
-
-
-def config_sha256(folder: Path) -> str:
-    """The checksum of a run's config.toml."""
-    return hashlib.sha256(read_bytes(folder / "config.toml", TOML_BYTES)).hexdigest()

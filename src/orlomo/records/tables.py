@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from orlomo.clusters.schedule import COLUMNS, DROP, KINDS, REPORT
 from orlomo.errors import RunFolderError
 from orlomo.files import open_to_read, open_to_write
+from orlomo.records.digests import Mark, Seal
 from orlomo.records.parsing.blocks import Table
 from orlomo.records.parsing.fields import LARGEST
 
@@ -121,22 +122,33 @@ def headline(measured: Sequence[MetricColumn], values: Row | Columns) -> MetricC
 class TableWriter:
     """Appends rows to a CSV file; what lies beyond `keep_bytes` (written after the last checkpoint) is cut off.
 
-    Rows wait in memory for a flush; those that a full disk does not take wait for a later one.
+    Rows wait in memory for a flush; those that a full disk does not take wait for a later one. `history`: the marks of
+    what is kept, where they are known: a file that is another is an error.
     """
 
-    def __init__(self, path: Path, names: Iterable[str], keep_bytes: int | None = None):
+    def __init__(self, path: Path, names: Iterable[str], keep_bytes: int | None = None, history: Sequence[Mark] = ()):
         self._names = list(names)
         # Unbuffered: what `write` returns is what the disk has taken, and the rest is tried again.
         self._file = open_to_write(path)
         self._waiting = bytearray()
+        try:
+            self.seal = Seal.of(self._file, keep_bytes or 0, history)
+        except RunFolderError as error:
+            self._file.close()
+            raise RunFolderError(f"{path} cannot be continued: {error}") from None
         self._file.truncate(keep_bytes or 0)
         self._file.seek(0, os.SEEK_END)
         if not keep_bytes:
-            self._waiting += (",".join(self._names) + "\n").encode()
+            self._add(self._names)
 
     def append(self, row: Mapping[str, object]) -> None:
         """Add one row; a missing value is an empty field."""
-        self._waiting += (",".join(_text(row.get(name)) for name in self._names) + "\n").encode()
+        self._add(_text(row.get(name)) for name in self._names)
+
+    def _add(self, fields: Iterable[str]) -> None:
+        line = (",".join(fields) + "\n").encode()
+        self._waiting += line
+        self.seal.add(line)
 
     def flush(self) -> None:
         """Make the rows visible to readers."""

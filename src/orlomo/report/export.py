@@ -18,8 +18,9 @@ from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
 from orlomo.files import open_to_read, subfolder, write_atomically, write_bytes_atomically, writing_to
 from orlomo.printing import say
+from orlomo.records.folders import MEASURED, ROUNDS_FILE
 from orlomo.records.parsing.blocks import Table
-from orlomo.records.run import ROUNDS_FILE, Run
+from orlomo.records.run import Run
 from orlomo.records.tables import METRICS, Columns, Row
 from orlomo.report.streaming.thinning import joined
 
@@ -50,6 +51,8 @@ def export(run: Run, kind: str, folder: Path | None = None, warn: Callable[[str]
     )
     tables: dict[str, Table] = {}
     rounds = ("rounds",) * (run.folder / ROUNDS_FILE).exists()  # only runs of users' loops have them
+    for finding in run.findings(MEASURED, *(f"{name}.csv" for name in ("events", "metrics", *rounds))):
+        warn(f"{run.folder}/{finding}")
     for name in ("events", "metrics", *rounds):
         try:
             tables[name] = Table(run.folder / f"{name}.csv", run.schema(name))

@@ -23,9 +23,9 @@ from orlomo.engines.session import Evaluator, Session
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment, Report
+from orlomo.records.folders import resume_command
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS
-from orlomo.records.run import resume_command
 from orlomo.records.tables import Row
 
 EVALUATIONS_WAITING = 2

@@ -64,12 +64,12 @@ def replay(run: Run, stages: Sequence[Stage], task: Task, *, jobs: int, callback
     recorder.session = execution.session
     with announced(run, first, execution.session.total, callbacks), Signals() as signals:
         execution.run(signals)
-    return outcome(run, recorder, saved.position)
+    return outcome(saved, recorder, saved.position)
 
 
 def compared_checkpoint(run: Run) -> Checkpoint:
     """The checkpoint up to which a run is replayed; an error where the record does not go so far."""
-    saved = run.checkpoint
+    saved = run.newest
     if saved is None:
         raise RunFolderError(f"{run.folder} has no checkpoint yet: there is nothing to compare a replay with")
     count = len(run.event_columns["kind"])
@@ -98,11 +98,11 @@ def announced(run: Run, config: RunConfig, total: int, callbacks: Callbacks) -> 
         )
 
 
-def outcome(run: Run, recorder: Comparison, events: int, why: str = "") -> Replay:
+def outcome(saved: Checkpoint, recorder: Comparison, events: int, why: str = "") -> Replay:
     """What came of a replay of so many events."""
     assert recorder.session is not None
     server = recorder.session.server
-    recorded, replayed = checksum(run.params), checksum(server.params)
+    recorded, replayed = checksum(saved.tensors["server.params"]), checksum(server.params)
     difference, iteration = recorder.first_difference, server.iteration
     if (recorded != replayed or why) and difference is None:
         difference = iteration

@@ -63,13 +63,13 @@ def replay(run: Run, config: RunConfig, program: Program, *, jobs: int, callback
         comparison.session = session
         with announced(run, config, session.total, callbacks), Signals() as signals:
             if checksum(session.server.params) != saved.values["initial"]:
-                return outcome(run, comparison, 0, OTHER_START)
+                return outcome(saved, comparison, 0, OTHER_START)
             again = _Again(session, work, run, saved, Rounds(crew, jobs, signals.obey))
             try:
                 again.run()
             except signals.Stop as stop:
                 raise signals.interrupted(stop) from None
-        return outcome(run, comparison, session.events, again.why)
+        return outcome(saved, comparison, session.events, again.why)
 
 
 class _Again(Ordered):
