@@ -17,7 +17,7 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
-from orlomo.records.folders import MEASURED, WORKER_DATA
+from orlomo.records.folders import MEASURED, MODEL, WORKER_DATA
 from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
 from orlomo.report.streaming.events import EventReader, Events
@@ -168,7 +168,10 @@ def _view_of(run: Run, name: str, notes: list[str], reader: EventReader) -> tupl
         notes.append(f"{name} was stopped: {reason}.")
     notes += [f"{name} was changed {change}." for change in run.changes]
     notes += data_notes
-    return View(run, name, run.state, measured, seen, metrics, end, data), damaged
+    view = View(run, name, run.state, measured, seen, metrics, end, data)
+    if run.seals.done and view.state == "stopped":
+        notes.append(f"{name}: the run came to its end, but {MODEL} is missing or no file of its own.")
+    return view, damaged
 
 
 def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], losses: bool, steps: bool) -> int:
@@ -191,9 +194,6 @@ def _metrics(run: Run, name: str, notes: list[str]) -> Columns:
         found, lines = read_counted(path, schema)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
-        return empty(schema)
-    if missing := [column for column in schema if column not in found]:
-        notes.append(f"{name}: {path.name} has no {', '.join(missing)}.")
         return empty(schema)
     whole = usable(found, schema)
     _note_damaged(run, "metrics", name, notes, lines - int(whole.sum()))

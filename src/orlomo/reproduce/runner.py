@@ -18,7 +18,7 @@ from orlomo.config import same_run, write
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.engines.simulated.pool import on_threads
 from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
-from orlomo.files import write_text_atomically, writing_to
+from orlomo.files import read_text, write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, Row
 from orlomo.report.screen import ProgressDisplay, RunProgress, evaluation_text
@@ -67,7 +67,7 @@ def is_done(cell: Cell) -> bool:
     """Whether the cell's run is there, finished or diverged; a run with other settings in its folder is an error."""
     note = cell.folder / DIVERGED
     if note.exists():
-        same, done = note.read_text("utf-8").endswith(write(cell.config)), True
+        same, done = read_text(note).endswith(write(cell.config)), True
     elif (cell.folder / "config.toml").exists():
         run = Run(cell.folder)
         same, done = same_run(run.config, cell.config), run.finished

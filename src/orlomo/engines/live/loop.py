@@ -169,7 +169,7 @@ class Live(Engine):
             cause = self.work.why_not_finite(self.config, self._held[worker]) if refusal.reason == "finite" else ""
             if cause:
                 raise self._end(Diverged(f"{refusal}; {cause}")) from None  # computed again it would be no better
-            self._tell(events.Refused(worker, str(refusal)))
+            self._tell(events.Refused(worker, str(refusal), finite=refusal.reason != "finite"))
             return
         # A refused report left the server as it was: the assignment is still held, and `Redo` sends it again.
         done = self._held.pop(worker)
