@@ -252,10 +252,10 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
     """The work since the last checkpoint, which is computed again."""
     if not has_rows(run.folder / "events.csv"):  # killed before the first row: nothing was done
         return
-    saved, lost = run.checkpoint, run.unsaved
-    reports = int((lost["kind"] == "report").sum())
+    saved, events = run.checkpoint, run.some_events("kind", "finish")
+    reports = int((events["kind"][saved.position if saved else 0 :] == "report").sum())
     if reports:
-        seconds = float(lost["finish"][-1]) - (saved.values.get("real_seconds", 0.0) if saved else 0.0)
+        seconds = float(events["finish"][-1]) - (saved.values.get("real_seconds", 0.0) if saved else 0.0)
         since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
         warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed again")
 
