@@ -28,6 +28,7 @@ from orlomo.loop.program import Function
 from orlomo.methods import rates
 from orlomo.methods.method import Method
 from orlomo.printing import quoted, say
+from orlomo.records.best import BEST, READABLE
 from orlomo.records.changes import Change, changed, stages, write_changes
 from orlomo.records.folders import MODEL
 from orlomo.records.leftovers import check_begun, has_rows
@@ -88,6 +89,9 @@ def resume(
     damaged = [one for one in run.findings(MODEL) if one.file == MODEL] if run.finished else []
     for finding in damaged:
         warn(f"{run.folder}/{finding}; it is written again")
+    for finding in run.findings(BEST):
+        if finding.file in (BEST, READABLE):
+            warn(f"{run.folder}/{finding}")
     if run.finished and not damaged and not _continues(run, epochs, learning_rate):
         if run.stopped is not None:
             warn(f"{run.folder} was stopped and is not continued: {run.stopped}")
@@ -246,10 +250,10 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
     """The work since the last checkpoint, which is computed again."""
     if not has_rows(run.folder / "events.csv"):  # killed before the first row: nothing was done
         return
-    saved, lost = run.checkpoint, run.unsaved
-    reports = int((lost["kind"] == "report").sum())
+    saved, events = run.checkpoint, run.some_events("kind", "finish")
+    reports = int((events["kind"][saved.position if saved else 0 :] == "report").sum())
     if reports:
-        seconds = float(lost["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
+        seconds = float(events["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
         since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
         warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed again")
 

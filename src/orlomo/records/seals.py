@@ -91,6 +91,7 @@ class Seals:
         self.folder, self.running, self._count = folder, running, changes
         if base is not None:
             self._newest = base, []
+        self.compare = first_difference
         self.notes: list[str] = []  # what is not sealed yet
         self._known: dict[str, list[Finding]] = {}
 
@@ -181,7 +182,7 @@ class Seals:
         if not is_there(path):
             yield Finding(name, f"is missing {base.by}")
             return
-        wrong = first_difference(path, marks)
+        wrong = self.compare(path, marks)
         now, due = path.stat().st_size, marks[-1].bytes if marks else size
         if wrong is not None:
             yield Finding(name, f"is not what the run wrote, first in {wrong} {base.by}")

@@ -61,7 +61,7 @@ class Summary:
 
 def summarise(run: Run) -> Summary:
     """The last evaluation of a run and its delays."""
-    metrics, events = run.metric_columns, run.event_columns
+    metrics, events = run.metric_columns, run.some_events("kind", "delay", "finish")
     delays = events["delay"][events["kind"] == "report"]
     checkpoint = run.checkpoint
 
