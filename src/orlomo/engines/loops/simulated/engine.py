@@ -29,6 +29,7 @@ from orlomo.loop.messages import SHARED, Lease
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
+from orlomo.records.shapes import restoring
 
 EVALUATIONS_WAITING = 2
 """Evaluations that may be unfinished while the run continues."""
@@ -72,9 +73,10 @@ class SimulatedLoop(Engine, Ordered):
         self._now, self._faults = 0.0, 0  # virtual seconds, and faults so far
         self._resumed = resumed is not None
         if resumed is not None:
-            values: dict[str, Any] = resumed.values["virtual"]
-            self._now, self._faults = values["now"], values["faults"]
-            self._present, self._leaving = set(values["present"]), set(values["leaving"])
+            with restoring(resumed.position):
+                values: dict[str, Any] = resumed.values["virtual"]
+                self._now, self._faults = float(values["now"]), int(values["faults"])
+                self._present, self._leaving = set(map(int, values["present"])), set(map(int, values["leaving"]))
         for fault in _in_order(cluster.faults)[self._faults :]:
             self._push_fault(fault)
 
