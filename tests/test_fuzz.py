@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from fuzz_commands import COMMANDS, Answer
 from fuzz_damage import Damage
 from fuzzing import Case, Fuzz, fast_folder
@@ -11,6 +13,7 @@ from fuzzing import Case, Fuzz, fast_folder
 CASES = 2000
 
 
+@pytest.mark.timeout(900)  # about 40 s, where the machine is not busy
 def test_a_damaged_run_is_shown_as_it_was_or_with_a_line_about_it() -> None:
     wrong: list[Case] = []
     seen: Counter[tuple[str, int]] = Counter()
