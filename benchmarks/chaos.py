@@ -24,12 +24,16 @@ SAY_SECONDS = 30.0
 
 
 class Part(NamedTuple):
-    """A command of Python, what it does, and how long it may take. `{left}` in it is what is left of all minutes."""
+    """A command of Python, what it does, and how many minutes it may take; in the command they are `{left}`.
+
+    `least`: so many are left for it by the parts before it.
+    """
 
     name: str
     command: str
     does: str
     minutes: float
+    least: float = 0.5
 
 
 PARTS = [
@@ -39,7 +43,7 @@ PARTS = [
     Part("processes", "benchmarks/faults.py processes", "200 real faults, on processes", 5),
     Part("ray", "benchmarks/faults.py ray", "200 real faults, on Ray", 8),
     Part("strangers", "benchmarks/strangers.py", "Ray's ports, tried by strangers on its network", 5),
-    Part("soak", "benchmarks/soak.py --minutes {left}", "8 workers for a while: nothing grows", 12),
+    Part("soak", "benchmarks/soak.py --minutes {left}", "8 workers for a while: nothing grows", 12, 6),
 ]
 """In this order. The soak is the last: it takes the time that the others have left."""
 
@@ -52,17 +56,20 @@ class Outcome(NamedTuple):
     seconds: float
     text: str
 
+    @property
+    def word(self) -> str:
+        """In one word."""
+        return "FAILED" if not self.good else "skipped" if self.text.startswith("skipped") else "well"
 
-def carry_out(part: Part, number: str, until: float) -> Outcome:
-    """Run one part, within its own time and before this moment."""
+
+def carry_out(part: Part, number: str, until: float, end: float) -> Outcome:
+    """Run one part, within its own time and before this moment; `end`: when all parts must be done."""
     begin = time.monotonic()
     limit = min(60 * part.minutes, until - begin)
     if limit < 30:
         return Outcome(part, False, 0.0, "no time was left for it")
     words = part.command.format(left=f"{limit / 60 - 1:.1f}").split()
-    print(
-        f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)} of {_minutes(until - begin)} left)", flush=True
-    )
+    print(f"[{number}] {part.name}: {part.does} (at most {_minutes(limit)})", flush=True)
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(
             [sys.executable, *words],
@@ -73,7 +80,7 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
             start_new_session=True,
         )
         try:
-            ended = _wait(process, begin, begin + limit)
+            ended = _wait(process, begin, begin + limit, end)
         finally:
             if process.poll() is None:  # with all that it has started
                 os.killpg(process.pid, signal.SIGKILL)
@@ -86,11 +93,12 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
         text = f"not done after {_minutes(limit)}: {text}"
     if not good:
         print(*(f"    {line}" for line in lines[-60:]), sep="\n")
-    print(f"    {'well' if good else 'FAILED'} after {_minutes(seconds)}: {text}", flush=True)
-    return Outcome(part, good, seconds, text)
+    outcome = Outcome(part, good, seconds, text)
+    print(f"    {outcome.word} after {_minutes(seconds)}: {text}", flush=True)
+    return outcome
 
 
-def _wait(process: subprocess.Popen[bytes], begin: float, until: float) -> bool:
+def _wait(process: subprocess.Popen[bytes], begin: float, until: float, end: float) -> bool:
     """Whether it ends by then; meanwhile it is said that there is something to wait for."""
     while True:
         now = time.monotonic()
@@ -100,8 +108,9 @@ def _wait(process: subprocess.Popen[bytes], begin: float, until: float) -> bool:
         except subprocess.TimeoutExpired:
             if time.monotonic() >= until:
                 return False
-            print(f"    ... {_minutes(time.monotonic() - begin)}, at most {_minutes(until - time.monotonic())} left")
-            sys.stdout.flush()
+            now = time.monotonic()
+            left = f"at most {_minutes(until - now)} left for it, {_minutes(end - now)} for all"
+            print(f"    ... {_minutes(now - begin)}, {left}", flush=True)
 
 
 def _minutes(seconds: float) -> str:
@@ -112,7 +121,7 @@ def _minutes(seconds: float) -> str:
 def table(outcomes: list[Outcome]) -> str:
     """All outcomes, one row each."""
     rows = [("part", "what", "outcome", "took", "in its own words")]
-    rows += [(o.part.name, o.part.does, "well" if o.good else "FAILED", _minutes(o.seconds), o.text) for o in outcomes]
+    rows += [(o.part.name, o.part.does, o.word, _minutes(o.seconds), o.text) for o in outcomes]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
@@ -129,13 +138,14 @@ def main() -> int:
         parser.error(f"there is no part {', '.join(sorted(unknown))}: there are {', '.join(p.name for p in PARTS)}")
     chosen = [part for part in PARTS if not options.parts or part.name in options.parts]
     begin = time.monotonic()
-    outcomes = [
-        carry_out(part, f"{number}/{len(chosen)}", begin + 60 * options.minutes)
-        for number, part in enumerate(chosen, start=1)
-    ]
+    outcomes = []
+    for number, part in enumerate(chosen, start=1):
+        reserved = sum(later.least for later in chosen[number:])
+        end = begin + 60 * options.minutes
+        outcomes.append(carry_out(part, f"{number}/{len(chosen)}", end - 60 * reserved, end))
     failed = sum(not outcome.good for outcome in outcomes)
     print(f"\n{table(outcomes)}\n")
-    what = f"{failed} of {len(outcomes)} parts failed" if failed else f"all {len(outcomes)} parts are well"
+    what = f"{failed} of {len(outcomes)} parts failed" if failed else "all is well"
     print(f"{what}, after {_minutes(time.monotonic() - begin)}")
     return 1 if failed else 0
 

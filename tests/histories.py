@@ -33,6 +33,7 @@ import torch
 
 import orlomo
 from invented import EPOCH_SAMPLES, INITIAL, NOWHERE, Crew, Disk, InventedRun, Rounds, SmallWork, with_two_decimals
+from invented_loop import InventedLoop, LoopCrew, opened
 from orlomo.clusters.cluster import cluster
 from orlomo.clusters.schedule import KINDS
 from orlomo.config import RunConfig
@@ -63,9 +64,14 @@ def config_of(name: str, varies: bool, workers: int) -> RunConfig:
     schedule = {"schedule": "step:2,4"} if varies else {}
     method = settings(name, learning_rate=0.05, **schedule)
     workers = min(workers, method.max_workers or workers)
-    return RunConfig(
-        task="custom", method=method, cluster=cluster("homogeneous"), workers=workers, engine="processes", threads=1
-    )
+    where = cluster("homogeneous")
+    return RunConfig(task="custom", method=method, cluster=where, workers=workers, engine="processes", threads=1)
+
+
+@functools.cache
+def loop_of(config: RunConfig, reports: int) -> RunConfig:
+    """The same for a loop of the user's own, with whole rounds for so many reports."""
+    return dataclasses.replace(config, directory=".", epochs=reports * config.method.local_steps / EPOCH_SAMPLES)
 
 
 class History:
@@ -76,9 +82,15 @@ class History:
         self.config = config_of(name or source.choice(NAMES), source.random() < 0.3, source.randint(1, 5))
         self.by_slots = source.random() < 0.5
         self.keeps = self.config.method.keeps_worker_state
+        self.is_loop = source.random() < 0.4 and not self.keeps  # a loop of the user's own
+        self.ahead = source.choice([0, 0, 2, 5])
         self.failing_starts = source.choice([0.0, 0.0, 0.3, 0.9])
         self.lonely = source.random() < 0.5  # in the end only one worker works
-        self.planned = source.randint(4, 30)
+        self.planned = source.randint(20, 40) if self.is_loop else source.randint(4, 30)
+        if self.is_loop:  # whose learning rate is its optimizer's
+            without = dataclasses.replace(self.config.method, schedule="constant")
+            self.config = loop_of(dataclasses.replace(self.config, method=without), self.planned)
+            self.by_slots = False
         self.troubles, self.peace, self.waits = 0, False, 0
         self.hero: int | None = None
         self.now = 0.0
@@ -98,7 +110,7 @@ class History:
             self.seen[how] += 1
             if how == "end":
                 self.live.save()
-                if not self.peace and self.source.random() < 0.7:  # it continues with more epochs
+                if not self.peace and not self.is_loop and self.source.random() < 0.7:  # it continues with more epochs
                     done = -(-self.live.server.ledger.samples // self.config.method.local_steps)
                     self.planned = max(self.planned, done) + self.source.randint(2, 15)
                     saved = self.disk.saved[-1]
@@ -111,10 +123,10 @@ class History:
                 number = self.source.randrange(first, len(self.disk.saved)) if how == "kill" else -1
                 saved = self.disk.saved[number]
                 del self.disk.saved[number + 1 or len(self.disk.saved) :]
-                del self.disk.events[saved.position :]
+                self.disk.cut(saved.position)
             else:
                 saved = None
-                del self.disk.events[:]
+                self.disk.cut(0)
             if how == "kill":
                 self.past = []  # of rounds that are still to come
             workers = self.source.choice([None, None, self.source.randint(1, 5)])
@@ -122,20 +134,19 @@ class History:
                 workers = None
         self.check_books()
 
-    def open(self, saved: Any, workers: int | None) -> InventedRun:
+    def open(self, saved: Any, workers: int | None) -> Any:
         """The run as it is begun, or resumed."""
         self.disk.off = False
-        self.crew = Crew(self.config.method, self.by_slots, self.look)
-        if saved is not None:
-            self.crew.ever = set()  # a resumed run may start its workers under their ids
+        if self.is_loop:
+            self.crew = LoopCrew(self.config.method, self.look, self.source)
+        else:
+            self.crew = Crew(self.config.method, self.by_slots, self.look)
         self.crew.may_start = self.may_start
         self.signals = Signals()
-        live = InventedRun(self.setup(saved, workers, self.disk), self.crew, lambda: self.now, self.receive)
+        live = self.make(saved, workers, self.disk, lambda: self.now)
         if saved is not None:
-            again = Disk()
-            then = saved.values["real_seconds"]
-            twin = InventedRun(self.setup(saved, None, again), self.crew, lambda: then, self.receive)
-            twin.save()
+            again, then = Disk(), saved.values["real_seconds"]
+            self.make(saved, None, again, lambda: then).save()
             [copied] = again.saved
             one, other = with_two_decimals(copied), with_two_decimals(saved)
             differ = [(name, value, other.get(name)) for name, value in one.items() if value != other.get(name)]
@@ -144,8 +155,13 @@ class History:
             assert all(tensor.equal(saved.tensors[name]) for name, tensor in copied.tensors.items())
         return live
 
-    def setup(self, saved: Any, workers: int | None, disk: Disk) -> Setup:
-        return Setup(self.config, SmallWork(self.planned), disk, NOWHERE, Callbacks(), saved, workers)
+    def make(self, saved: Any, workers: int | None, disk: Disk, clock: Callable[[], float]) -> Any:
+        if isinstance(self.crew, LoopCrew):
+            work = opened(self.crew, self.ahead)
+            setup = Setup(self.config, work, disk, NOWHERE, Callbacks(), saved, workers)
+            return InventedLoop(setup, clock, self.receive)
+        setup = Setup(self.config, SmallWork(self.planned), disk, NOWHERE, Callbacks(), saved, workers)
+        return InventedRun(setup, self.crew, clock, self.receive)
 
     def live_on(self) -> str:
         """One life of the server; how it ended."""
@@ -285,7 +301,7 @@ class History:
         """There is nothing to do for a worker for a while; only those that keep nothing can be left out."""
         ranks = [rank for rank in self.live.membership.ranks if rank.takes_part and not rank.is_leaving]
         ready = [rank.worker for rank in ranks if rank.worker is not None and self.crew.workers[rank.worker].ready]
-        if len(ready) < 2 or self.keeps or not self.crew.anyone_ready:
+        if len(ready) < 2 or self.keeps or self.is_loop or not self.crew.anyone_ready:
             return []
         worker = self.source.choice(ready)
         member = self.crew.workers[worker]
@@ -351,6 +367,18 @@ class History:
             assert self.state() == before, "a refused report changes nothing"
             assert self.crew.sends == sends + (worker in self.crew.workers), "it is computed again"
 
+    @property
+    def without_samples(self) -> list[int]:
+        """Workers of a loop for which no samples are left now."""
+        live = self.live
+        if not isinstance(live, InventedLoop):
+            return []
+        assert not live._without
+        assert live.books.blocks is not None
+        found = [*live._parked, *live._idle]
+        assert not (found and live.books.blocks.available), "who waits for samples gets those that there are"
+        return found
+
     def check(self) -> None:
         """At any moment."""
         live, crew = self.live, self.crew
@@ -369,11 +397,13 @@ class History:
         for rank in ranks:
             assert rank.worker is not None or rank.due is not None, "an empty rank gets a worker"
         for worker, member in crew.workers.items():
+            held, found = ledger.outstanding.get(worker), member.assignment
+            if worker in self.without_samples:
+                assert found is None
+                continue
             if worker not in counted:
                 assert not member.ready, "who is ready takes part"
                 continue
-            held = ledger.outstanding.get(worker)
-            found = member.assignment
             if held is None:
                 assert found is None
                 continue
@@ -387,9 +417,19 @@ class History:
         rows = [row for row in events if KINDS[row["kind"]] in ("report", "drop")]
         folded = [(row["worker"], row["round"]) for row in rows]
         assert len(set(folded)) == len(folded), "each report is folded in at most once"
-        assert sum(row["local_steps"] for row in rows) == server.ledger.samples
+        if self.is_loop:
+            used = Counter((row["epoch"], n) for row in self.disk.rounds for n in range(row["first"], row["stop"]))
+            assert set(used.values()) <= {1}, "no sample is used twice"
+            done = not self.live.session.callbacks.stop_reason
+            assert not done or len(used) == self.live.books.blocks.samples, "each sample is used"
+            assert len(used) == server.ledger.samples
+            assert all(events[row["event"]]["worker"] == row["worker"] for row in self.disk.rounds)
+            assert len(self.disk.rounds) == len(rows)
+        else:
+            assert sum(row["local_steps"] for row in rows) == server.ledger.samples
         (count_barriers if method.synchronous else count_delays)(events, method, self.config.workers, server)
-        again = replayed(events, method, self.config.workers)
+        steps = {row["event"]: row["steps"] for row in self.disk.rounds}
+        again = replayed(events, method, self.config.workers, steps)
         for name, vector in server.state.vectors.items():
             assert vector.equal(again.state.vectors[name]), "the record alone gives the same parameters"
         assert plain(again) == plain(server)
@@ -464,19 +504,19 @@ def count_barriers(events: list[dict[str, Any]], method: orlomo.Method, workers:
     )
 
 
-def replayed(events: list[dict[str, Any]], method: orlomo.Method, workers: int) -> Server:
-    """A server after these events, and nothing else."""
+def replayed(events: list[dict[str, Any]], method: orlomo.Method, workers: int, steps: dict[int, int]) -> Server:
+    """A server after these events, and nothing else; `steps`: of the rounds of a loop, by event."""
     server, rounds = method.server(INITIAL, workers, EPOCH_SAMPLES), Rounds(method)
     held = {assignment.worker: assignment for assignment in server.start()}
     kept = {}
-    for row in events:
+    for number, row in enumerate(events):
         kind, worker = KINDS[row["kind"]], row["worker"]
         if kind in ("report", "drop"):
             state = kept.setdefault(worker, rounds.new_state())
             memory = {name: torch.empty_like(INITIAL) for name in method.report_vectors}
             given = held.pop(worker)
             assert row["learning_rate"] == given.learning_rate
-            answers = server.receive(rounds(given, state, memory), row["finish"] - row["start"])
+            answers = server.receive(rounds(given, state, memory, steps.get(number)), row["finish"] - row["start"])
         elif kind == "join":
             answers = server.join(worker)
         else:
@@ -499,6 +539,7 @@ def run_all(seeds: Iterable[int]) -> Counter[str]:
             raise
         seen += history.seen
         seen[history.config.method.name] += 1
+        seen["loops"] += history.is_loop
         seen["reports"] += history.reports
     return seen
 

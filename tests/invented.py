@@ -64,6 +64,7 @@ class Disk:
     """A recorder in memory. What is saved goes through JSON, as in a checkpoint's file."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
     saved: list[Checkpoint] = field(default_factory=list)
     due: bool = False
     off: bool = False  # the server is dead: nothing is written any more
@@ -72,8 +73,16 @@ class Disk:
         if not self.off:
             self.events.append(row)
 
+    def round(self, row: dict[str, Any]) -> None:
+        if not self.off:
+            self.rounds.append(row)
+
+    def cut(self, position: int) -> None:
+        """Of the tables, what is behind a checkpoint."""
+        del self.events[position:]
+        self.rounds = [row for row in self.rounds if row["event"] < position]
+
     def metric(self, row: dict[str, Any]) -> None: ...
-    def round(self, row: dict[str, Any]) -> None: ...
     def best(self, state: dict[str, Tensor], metrics: dict[str, Any]) -> None: ...
 
     def save(self, position: int, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
@@ -94,17 +103,17 @@ class Rounds:
         """What a worker keeps before its first round."""
         return KeptState(self.method.worker_state(self._params))
 
-    def __call__(self, assignment: Assignment, kept: KeptState, memory: Vectors) -> Report:
-        """The report, its vectors in this memory."""
+    def __call__(self, assignment: Assignment, kept: KeptState, memory: Vectors, steps: int | None = None) -> Report:
+        """The report, its vectors in this memory; `steps`: those that were made, if not all."""
         worker, number, rule = assignment.worker, assignment.round, self._rule
         state: WorkerState = kept.begin(number)
         before = dict(state.vectors)
         rule.state, rule.destination = state, memory
         rule.start(assignment)
-        for step in range(assignment.local_steps):
+        samples = assignment.local_steps if steps is None else steps
+        for step in range(samples):
             noise = NOISE[(7919 * worker + 131 * number + step) % len(NOISE)]
             rule.step(0.1 * self._params + noise)
-        samples = assignment.local_steps
         made = rule.finish(samples, 0.5)
         put_in(before, rule.state.vectors)
         kept.finish(WorkerState(before, dict(rule.state.numbers)))
@@ -182,13 +191,13 @@ class Crew:
         there = sorted(self.workers.items()) if self.anyone_ready else []
         return [worker for worker, member in there if member.ready and member.assignment is not None]
 
-    def compute(self, worker: int) -> Arrived:
+    def compute(self, worker: int, steps: int | None = None) -> Arrived:
         """The report of a worker."""
         member = self.workers[worker]
         assert member.assignment is not None
         for name, vector in member.original.items():
             assert vector.equal(member.assigned[name]), "what was sent stays as it was"
-        report = self.rounds(member.assignment, member.kept, member.reported)
+        report = self.rounds(member.assignment, member.kept, member.reported, steps)
         member.assignment = None
         return Arrived(report, member.sent, time.monotonic(), 0.0)
 

@@ -53,11 +53,11 @@ def source_of(path: Path) -> bytes | None:
         return None
 
 
-def source_path(import_path: str) -> Path | None:
+def source_path(import_path: str, directory: Path | None = None) -> Path | None:
     """The file that an import path names, found as an import would find it, and without running anything; None where
-    that is not known."""
+    that is not known. `directory`: in which it would be imported, if not in the working directory."""
     where, _, _ = import_path.rpartition(":")
-    if where.endswith(".py") or os.sep in where:
+    if where.endswith(".py"):
         return Path(where)
     parts = where.split(".")
     below: list[str] | None = None
@@ -68,7 +68,7 @@ def source_path(import_path: str) -> Path | None:
             # Not by `importlib.util.find_spec`, which would import the packages around a module.
             if (loaded := sys.modules.get(name)) is not None:
                 file, below = getattr(loaded, "__file__", None), list(getattr(loaded, "__path__", ()))
-            elif (found := _find(name, below)) is not None:
+            elif (found := _find(name, below, directory or Path())) is not None:
                 file, below = found.origin, list(found.submodule_search_locations or ())
             else:
                 return None
@@ -77,20 +77,21 @@ def source_path(import_path: str) -> Path | None:
         return None
 
 
-def _find(name: str, below: list[str] | None) -> ModuleSpec | None:
-    """The spec of a module in the package that lies there; None: of one that is in no package."""
+def _find(name: str, below: list[str] | None, directory: Path) -> ModuleSpec | None:
+    """The spec of a module in the package that lies `below`; None: of one that is in no package."""
     for finder in sys.meta_path:
         if (found := finder.find_spec(name, below)) is not None:
             return found
     # As `_load_module` does, which comes later.
-    return PathFinder.find_spec(name, [str(Path().absolute())]) if below is None and _may_import_from(Path()) else None
+    beside = below is None and _may_import_from(directory)
+    return PathFinder.find_spec(name, [str(directory.absolute())]) if beside else None
 
 
 def class_digest(kind: type) -> str:
     """The sha256 of the files that a class and its bases were written in, orlomo's own left out; empty where there are
     none, as in a notebook."""
     total, files = hashlib.sha256(), dict.fromkeys(map(_source_file, kind.__mro__))
-    for content in (path.read_bytes() for path in files if path is not None):
+    for content in (read_bytes(path, MOST_SOURCE, follow=True) for path in files if path is not None):
         total.update(content)
     return total.hexdigest() if any(path is not None for path in files) else ""
 
@@ -100,7 +101,7 @@ def function_digest(function: object) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     path = _source_file(function if hasattr(function, "__code__") else type(function))
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
+    return hashlib.sha256(read_bytes(path, MOST_SOURCE, follow=True)).hexdigest() if path is not None else ""
 
 
 def _source_file(kind: Any) -> Path | None:
@@ -143,9 +144,9 @@ def _load_file(path: Path, kind: str) -> ModuleType:
     import cloudpickle  # only needed here
 
     path = path.absolute()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigError(f"cannot read the {kind} file {path}: no such file")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_bytes(path, MOST_SOURCE, follow=True)).hexdigest()
     if (path, digest) in _loaded:
         return _loaded[path, digest]
     # Its own name where that is free: dataclasses and pickle look modules up by their names.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import numbers
 import os
 import sys
@@ -44,6 +45,9 @@ WHOLE = range(-(2**63), 2**63)
 
 LONGEST_TEXT = 1 << 17
 """Characters of a text: Linux gives a program no longer argument."""
+
+MOST_PARTS = 100_000
+"""Of a list: more than any setting has use for."""
 
 BOOLEANS = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
 
@@ -212,14 +216,17 @@ def convert(value: object, hint: Hint, where: str) -> object:
             return from_text(value, hint)
         if not isinstance(value, (list, tuple, range)):
             raise ConfigError(f"{where} must be a list of {_many(inner[0])}, not {shown(value)}")
+        # Not by its length: that of a range may be more than Python can say.
+        require(not value[MOST_PARTS : MOST_PARTS + 1], f"{where} has more than {MOST_PARTS:,} parts")
         require(_fits(len(value), hint), f"{where} must be a list of {len(inner)} values, not {shown(value)}")
         parts = [convert(part, inner[0], where) for part in value]
         return tuple(parts) if origin is tuple else parts
     if origin is typing.Literal:
         require(value in inner, f"{where} must be one of {', '.join(map(str, inner))}, not {shown(value)}")
         return value
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return build(hint, value, where)
+    table = isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict)
+    if table and not inspect.isabstract(hint):
+        return build(typing.cast(type, hint), typing.cast(dict[str, object], value), where)
     if not isinstance(hint, type) or hint is typing.Any or getattr(hint, "_is_protocol", False):  # cannot be checked
         return value
     # A bool is an int to Python, but `workers = true` is a mistake.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from orlomo.config import RunConfig
-from orlomo.errors import ConfigError, nearest, require, unknown_name
+from orlomo.errors import ConfigError, OrlomoError, nearest, require, shown, unknown_name
+from orlomo.files import read_text
 from orlomo.methods.registry import OTHER_WORDS as HYPERPARAMETERS
+from orlomo.reading import parse_json
 from orlomo.values import Hint, Table, from_text, helps, hints_of, is_many, path_of
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
@@ -197,9 +198,10 @@ def folder_argument(text: str) -> Path:
 
 def _json(text: str) -> Table:
     try:
-        table = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        given = text if text.lstrip().startswith("{") else read_text(path_of(text, "it"), follow=True)
+        table = parse_json(given, "the JSON")
+    except (OSError, OrlomoError) as error:
         raise argparse.ArgumentTypeError(f"a JSON file, or JSON in braces: {error}") from None
     if not isinstance(table, dict):
-        raise argparse.ArgumentTypeError(f"a JSON table in braces, not {text!r}")
+        raise argparse.ArgumentTypeError(f"a JSON table in braces, not {shown(text)}")
     return table

@@ -2,18 +2,21 @@
 
 The last is pickled dictionaries, read without letting them run anything. A pickle may call whatever it names. Here the
 only names it finds are stand-ins for what rebuilds a numpy array, which keep the bytes and the shape; not even numpy
-sees them before they are known to be bytes of the right shape.
+sees them before they are known to be bytes of the right shape. Nor is Python's own reader asked, which takes memory by
+numbers that a pickle names.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import pickle
+import pickletools
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
 
 import numpy as np
 
@@ -133,6 +136,10 @@ def _read_idx(file: IdxFile, shape: tuple[int, ...], bundle: Bundle) -> Rows:
     return np.frombuffer(content, dtype=np.uint8, offset=len(header)).reshape(shape)
 
 
+class _Forbidden(Exception):
+    """A pickle asks for something that is not part of an array."""
+
+
 PICKLE_SPARE_BYTES = 2**23
 """What a pickle may have beyond its images: labels and file names."""
 
@@ -175,38 +182,27 @@ class Pickles:
 def read_batch(content: bytes, where: str) -> dict[str, object]:
     """The dictionary in a pickle, its keys as text; a pickle that names anything but numpy's arrays is an error."""
     try:
-        batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        batch = _Pickle(len(content)).load(content)
     except _Forbidden as error:
         raise ConfigError(f"{where} is refused: {error}, which no CIFAR batch does") from None
-    except Exception as error:  # a damaged pickle may raise anything
-        raise ConfigError(f"{where} is damaged: not a readable pickle ({type(error).__name__})") from None
+    except (ValueError, IndexError, KeyError) as error:
+        raise ConfigError(f"{where} is damaged: not a readable pickle ({str(error)[:80]})") from None
     if not isinstance(batch, dict):
         raise ConfigError(f"{where} is not a CIFAR batch: it holds a {type(batch).__name__}, not a dictionary")
     return {key.decode("ascii", "replace") if isinstance(key, bytes) else str(key): batch[key] for key in batch}
 
 
-class _Forbidden(Exception):
-    """The pickle asks for something that is not part of an array."""
-
-
+@dataclass(frozen=True)
 class _Dtype:
     """Stands for numpy.dtype."""
 
-    def __init__(self, kind: object = None, *rest: object):
-        self.kind = kind
-
-    def __setstate__(self, state: object) -> None:
-        """Byte order and the like mean nothing to bytes."""
+    kind: object
 
 
 class _Array:
     """Stands for numpy.ndarray."""
 
-    def __init__(self, *arguments: object):
-        self.state: object = None
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
+    state: object = None
 
     def as_bytes(self, shape: tuple[int, int], where: str) -> Rows:
         """The array, if it is one of bytes in this shape."""
@@ -219,27 +215,133 @@ class _Array:
         raise ConfigError(f"{where} is damaged: `data` is not {shape[0]} rows of {shape[1]} bytes")
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Callable[..., object]:
-        """The stand-ins, each made for this call so that no pickle can leave anything in them for the next."""
-        match module, name:
-            case (("numpy.core.multiarray" | "numpy._core.multiarray"), "_reconstruct"):
-                return lambda kind, shape, dtype: _Array()
-            case "numpy", "ndarray":
-                return lambda *arguments: _Array()
-            case "numpy", "dtype":
-                return lambda *arguments: _Dtype(*arguments)
-            # Python 3 writes bytes in protocol 2 as a call of this function.
-            case "_codecs", "encode":
-                return _latin1()
-        raise _Forbidden(f"it asks for {f'{module}.{name}'[:80]!r}")
+class _Function(Enum):
+    """What a pickle of arrays calls."""
+
+    ARRAY = auto()
+    DTYPE = auto()
+    ENCODE = auto()
 
 
-def _latin1() -> Callable[[str, str | bytes], bytes]:
-    def encode(text: str, encoding: str | bytes) -> bytes:
-        # No CIFAR batch uses another, and an unexpected one is refused rather than guessed.
-        if encoding not in ("latin1", b"latin1"):
-            raise _Forbidden("it asks for another encoding than latin1")
-        return text.encode("latin1")
+FUNCTIONS = {
+    "numpy.core.multiarray _reconstruct": _Function.ARRAY,
+    "numpy._core.multiarray _reconstruct": _Function.ARRAY,
+    "numpy ndarray": _Function.ARRAY,
+    "numpy dtype": _Function.DTYPE,
+    "_codecs encode": _Function.ENCODE,  # Python 3 writes bytes in protocol 2 as a call of this function
+}
 
-    return encode
+MOST_STEPS = 1_000_000
+"""Of a pickle: CIFAR-100 as Python 3 writes it takes 600,000."""
+
+VALUES = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+NUMBERS = ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT")
+TEXTS = ("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
+BYTES = ("SHORT_BINBYTES", "BINBYTES", "BINBYTES8")
+STRINGS = ("STRING", "SHORT_BINSTRING", "BINSTRING")
+"""The steps of a pickle that are values; strings are those of Python 2, which are bytes."""
+
+
+class _Pickle:
+    """A pickle's steps, done one by one: Python's own reader takes memory by numbers that the pickle names.
+
+    Memory stays in proportion to the pickle's length: values are made once and shared, and what is encoded is counted.
+    """
+
+    def __init__(self, length: int):
+        self._left = 2 * length  # characters that may still be encoded
+        self._stack: list[Any] = []
+        self._below: list[list[Any]] = []  # the stacks below each mark
+        self._memo: dict[int, Any] = {}
+
+    def load(self, content: bytes) -> object:
+        for step, (code, argument, _) in enumerate(pickletools.genops(io.BytesIO(content))):
+            if step > MOST_STEPS:
+                raise ValueError("more steps than a CIFAR batch has")
+            if code.name == "STOP":
+                break
+            self._do(code.name, argument)
+        return self._stack.pop()
+
+    def _do(self, name: str, argument: Any) -> None:
+        stack = self._stack
+        if name in NUMBERS or name in TEXTS or name in BYTES:
+            stack.append(argument)
+        elif name in STRINGS:
+            stack.append(argument.encode("latin1"))
+        elif name in VALUES:
+            stack.append(VALUES[name])
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self._memo[len(self._memo) if name == "MEMOIZE" else argument] = stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(self._memo[argument])
+        elif name == "MARK":
+            self._below.append(stack)
+            self._stack = []
+        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
+            stack.append({} if name == "EMPTY_DICT" else [] if name == "EMPTY_LIST" else ())
+        elif name in ("TUPLE", "LIST", "DICT"):
+            parts = self._since_mark()
+            self._stack.append(tuple(parts) if name == "TUPLE" else _extended([] if name == "LIST" else {}, parts))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            self._stack.append(tuple(self._last(int(name[-1]))))
+        elif name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS"):
+            parts = self._since_mark() if name.endswith("S") else self._last(1 if name == "APPEND" else 2)
+            _extended(self._stack[-1], parts)
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
+            stack.append(_function(argument if name == "GLOBAL" else " ".join(map(str, self._last(2)))))
+        elif name == "REDUCE":
+            self._stack.append(self._call(*self._last(2)))
+        elif name == "BUILD":
+            state = stack.pop()
+            if isinstance(stack[-1], _Array):
+                stack[-1].state = state
+            elif not isinstance(stack[-1], _Dtype):  # byte order and the like mean nothing to bytes
+                raise ValueError("a state for what is no array")
+        elif name not in ("PROTO", "FRAME"):
+            raise ValueError(f"the step {name}")
+
+    def _since_mark(self) -> list[Any]:
+        parts, self._stack = self._stack, self._below.pop()
+        return parts
+
+    def _last(self, count: int) -> list[Any]:
+        if len(self._stack) < count:
+            raise IndexError("too few values")
+        parts = self._stack[-count:]
+        del self._stack[-count:]
+        return parts
+
+    def _call(self, function: object, arguments: object) -> object:
+        match function, arguments:
+            case _Function.ARRAY, tuple():
+                return _Array()
+            case _Function.DTYPE, (kind, *_):
+                return _Dtype(kind)
+            case _Function.ENCODE, (str() as text, encoding):
+                # No CIFAR batch uses another, and an unexpected one is refused rather than guessed.
+                if encoding not in ("latin1", b"latin1"):
+                    raise _Forbidden("it asks for another encoding than latin1")
+                self._left -= len(text)
+                if self._left < 0:
+                    raise ValueError("the same text again and again")
+                return text.encode("latin1")
+        raise ValueError("a call of what is no function")
+
+
+def _function(name: str) -> _Function:
+    if name not in FUNCTIONS:
+        raise _Forbidden(f"it asks for {name.replace(' ', '.', 1)[:80]!r}")
+    return FUNCTIONS[name]
+
+
+def _extended(owner: object, parts: list[Any]) -> object:
+    """A list with these parts added, or a dictionary with these keys and values, which come by turns."""
+    if isinstance(owner, list):
+        owner.extend(parts)
+    # Only texts as keys: a tuple of tuples, deep enough, would end the process.
+    elif isinstance(owner, dict) and all(isinstance(key, (str, bytes)) for key in parts[::2]):
+        owner.update(zip(parts[::2], parts[1::2], strict=True))
+    else:
+        raise ValueError("parts of what is no list, or keys that are no texts")
+    return owner

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import Remote, wrong_checksum
-from orlomo.errors import ConfigError
+from orlomo.errors import ConfigError, RunFolderError
 from orlomo.files import write_text_atomically
+from orlomo.reading import read_json
 
 TIMEOUT_SECONDS = 30.0
 """The longest time to wait for a server's next bytes."""
@@ -149,9 +150,9 @@ class _Transfer:
     def _version(self) -> str | None:
         """What If-Range takes for the file that we have the beginning of."""
         try:
-            note = json.loads(self.note.read_text("utf-8"))
+            note = read_json(self.note)
             return str(note["version"]) if note["url"] == self.remote.url and note["version"] else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (RunFolderError, KeyError, TypeError):
             return None
 
     def _keep_version(self, headers: http.client.HTTPMessage) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from orlomo.data.progress import DataProgress
 from orlomo.data.spec import SPLITS, Bundle, DataSet, Form, wrong_checksum
-from orlomo.errors import ConfigError, require
+from orlomo.errors import ConfigError, RunFolderError, require
 from orlomo.files import remove_temporary_files, write_atomically, write_text_atomically
 from orlomo.locks import lock
+from orlomo.reading import read_json
 
 MANIFEST = "stored.json"
 HASH_BYTES = 2**22
@@ -76,8 +77,8 @@ def find(dataset: DataSet, root: Path | None = None) -> Stored | None:
         return None
     stored = Stored(dataset, folder, dataset.counts, dataset.classes, {}, "")
     # Without its manifest an official data set is still known: its sizes and checksums are in the catalog.
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    with contextlib.suppress(RunFolderError, ValueError, KeyError, TypeError, AttributeError):
+        manifest = read_json(folder / MANIFEST)
         counts = dataset.counts if dataset.official else {split: int(manifest[f"{split}_images"]) for split in SPLITS}
         sha256 = {split: str(manifest["sha256"][split]) for split in SPLITS}
         stored = Stored(dataset, folder, counts, int(manifest["classes"]), sha256, str(manifest["source"]))

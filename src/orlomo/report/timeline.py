@@ -21,6 +21,9 @@ COMPUTING, TRANSFER, WAITING, LOST, ABSENT = range(len(STATES))
 Bar = tuple[int, int, float, float, int]
 """Worker, state, begin, end, rounds."""
 
+MOST_SILENT = 10_000
+"""Workers that have a row though they have no events."""
+
 BARS = 2400
 """As many bars as a browser draws at once without delay."""
 
@@ -108,7 +111,8 @@ def bars(events: Columns, end: float = 0.0, limit: int = BARS, synchronous: bool
 
 
 def uses(events: Columns, drawn: Bars, workers: int) -> list[Use]:
-    """One row per worker, from its first event to its last; each of the first `workers` has one even without events.
+    """One row per worker, from its first event to its last; each of the first `workers` has one even without events,
+    as far as `MOST_SILENT`.
 
     `drawn` are the bars of these events, merged or not: merging keeps the sums.
     """
@@ -130,7 +134,8 @@ def uses_of(counts: WorkerCounts, drawn: Bars, workers: int) -> list[Use]:
     own_bars = dict(zip(known.tolist(), np.split(order, firsts[1:]), strict=False))
     lengths, nothing = drawn.end - drawn.begin, np.zeros(0, dtype=np.int64)
     result = []
-    for worker in sorted({*range(workers), *counts.workers}):
+    # What a config says is no reason to make a million rows of nothing.
+    for worker in sorted({*range(min(workers, MOST_SILENT)), *counts.workers}):
         own = own_bars.get(worker, nothing)
         seconds = [float(lengths[own][drawn.state[own] == state].sum()) for state in range(len(STATES))]
         total = sum(seconds) or np.nan

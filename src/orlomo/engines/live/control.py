@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.errors import OrlomoError, RunFolderError, require
-from orlomo.files import is_there, read_text, remove, subfolder, write_text_atomically, writing_to
+from orlomo.files import (
+    is_there,
+    read_text,
+    remove,
+    remove_temporary_files,
+    subfolder,
+    write_text_atomically,
+    writing_to,
+)
 from orlomo.locks import is_being_written
 from orlomo.reading import parse_json, read_json
 
@@ -89,6 +97,7 @@ class Control:
             _discard(path)
         if self._folder is not None:
             with contextlib.suppress(OSError):
+                remove_temporary_files(self._folder)  # of one who asked, and was killed
                 self._folder.rmdir()
 
 
