@@ -190,7 +190,11 @@ class Seals:
         if wrong is not None:
             yield Finding(name, f"is not what the run wrote, first in {wrong} {base.by}")
         elif now < due:
-            there = f": {lines_in(path):,} of {marks[-1].rows + 1:,} are whole" if marks else ""
+            found, wanted = lines_in(path), marks[-1].rows + 1 if marks else 0
+            if marks and found >= wanted:
+                yield Finding(name, f"is not what the run wrote: {due - now:,} bytes are missing {base.by}")
+                return
+            there = f": {found:,} of {wanted:,} are whole" if marks else ""
             yield Finding(name, f"has lost lines that checkpoint {base.position} counts on{there}")
         elif now > due and not self.running:
             more = lines_in(path, due)
