@@ -33,6 +33,7 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/report.py
 	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/own_loop.py
 	$(BIN)/python benchmarks/ray_cluster.py

@@ -62,8 +62,8 @@ class Outcome(NamedTuple):
         return "FAILED" if not self.good else "skipped" if self.text.startswith("skipped") else "well"
 
 
-def carry_out(part: Part, number: str, until: float) -> Outcome:
-    """Run one part, within its own time and before this moment."""
+def carry_out(part: Part, number: str, until: float, end: float) -> Outcome:
+    """Run one part, within its own time and before this moment; `end`: when all parts must be done."""
     begin = time.monotonic()
     limit = min(60 * part.minutes, until - begin)
     if limit < 30:
@@ -80,7 +80,7 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
             start_new_session=True,
         )
         try:
-            ended = _wait(process, begin, begin + limit)
+            ended = _wait(process, begin, begin + limit, end)
         finally:
             if process.poll() is None:  # with all that it has started
                 os.killpg(process.pid, signal.SIGKILL)
@@ -98,7 +98,7 @@ def carry_out(part: Part, number: str, until: float) -> Outcome:
     return outcome
 
 
-def _wait(process: subprocess.Popen[bytes], begin: float, until: float) -> bool:
+def _wait(process: subprocess.Popen[bytes], begin: float, until: float, end: float) -> bool:
     """Whether it ends by then; meanwhile it is said that there is something to wait for."""
     while True:
         now = time.monotonic()
@@ -108,8 +108,9 @@ def _wait(process: subprocess.Popen[bytes], begin: float, until: float) -> bool:
         except subprocess.TimeoutExpired:
             if time.monotonic() >= until:
                 return False
-            print(f"    ... {_minutes(time.monotonic() - begin)}, at most {_minutes(until - time.monotonic())} left")
-            sys.stdout.flush()
+            now = time.monotonic()
+            left = f"at most {_minutes(until - now)} left for it, {_minutes(end - now)} for all"
+            print(f"    ... {_minutes(now - begin)}, {left}", flush=True)
 
 
 def _minutes(seconds: float) -> str:
@@ -140,11 +141,11 @@ def main() -> int:
     outcomes = []
     for number, part in enumerate(chosen, start=1):
         reserved = sum(later.least for later in chosen[number:])
-        until = begin + 60 * (options.minutes - reserved)
-        outcomes.append(carry_out(part, f"{number}/{len(chosen)}", until))
+        end = begin + 60 * options.minutes
+        outcomes.append(carry_out(part, f"{number}/{len(chosen)}", end - 60 * reserved, end))
     failed = sum(not outcome.good for outcome in outcomes)
     print(f"\n{table(outcomes)}\n")
-    what = f"{failed} of {len(outcomes)} parts failed" if failed else f"all {len(outcomes)} parts are well"
+    what = f"{failed} of {len(outcomes)} parts failed" if failed else "all is well"
     print(f"{what}, after {_minutes(time.monotonic() - begin)}")
     return 1 if failed else 0
 

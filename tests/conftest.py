@@ -45,6 +45,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate-golden", action="store_true", help="write the golden histories again")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def loaded_once() -> None:
+    """Worker processes come from a server that has loaded what loops of users need, too, whichever test is the first.
+
+    Else each of their processes would load it for itself, which takes more than a second.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:  # not for a single test
+        from orlomo.engines.loops.opening import PRELOADED
+        from orlomo.engines.processes.starter import Starter
+
+        Starter((*PRELOADED, "pytest"))
+
+
 @pytest.fixture(scope="session")
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A private Ray cluster that this process is connected to, for all tests that only need one."""

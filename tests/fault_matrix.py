@@ -32,12 +32,15 @@ import torch
 from safetensors.torch import load_file
 
 import orlomo
-from killing import MODES, Killer, Point
+import small_loops
+from killing import Killer, Point
 from orlomo.engines.live.control import FOLDER
+from orlomo.engines.loops.opening import PRELOADED
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import RunFolderError
 from orlomo.files import write_text_atomically
 from orlomo.records import recorder
+from orlomo.temporary import remove_abandoned
 
 for _name in (
     "engines.processes.engine",
@@ -49,7 +52,7 @@ for _name in (
     importlib.import_module(f"orlomo.{_name}")  # before anything is forked
 
 FILES = re.compile(
-    r"config\.toml|events\.csv|metrics\.csv|metrics\.json|changes\.json|signature\.json|log\.txt|\.lock|"
+    r"config\.toml|events\.csv|metrics\.csv|rounds\.csv|metrics\.json|changes\.json|signature\.json|log\.txt|\.lock|"
     r"model\.safetensors|best\.safetensors|best\.json|checkpoints/\d{9}\.(json|safetensors)|"
     rf"{FOLDER}/\d{{20}}-[0-9a-f]{{8}}\.answer"
 )
@@ -93,8 +96,9 @@ class Scenario:
     """What a user does with a run. Each command is given again until it has come to its end."""
 
     engine = "simulated"
-    same_bits = True
+    same_bits = keeps_best = True
     epochs = 0.7, 1.0
+    most: int | None = None  # points that are tried: all, if that can be
 
     def callbacks(self) -> list[orlomo.Callback]:
         return [orlomo.KeepBest("train_loss")]
@@ -130,20 +134,26 @@ class Scenario:
 
     def continue_(self, folder: Path) -> bool:
         """After a kill: to the end. Whether anything had been begun."""
-        begun = folder.exists()
-        if begun:
-            try:
-                orlomo.resume(folder, jobs=1, callbacks=self.callbacks(), warn=_ignore)
-            except RunFolderError as error:
-                if UNBEGUN not in str(error):
-                    raise
-                assert not folder.exists(), f"{sorted(os.listdir(folder))} stay"
-                begun = False
-        if not begun:
-            self.train(folder)
+        begun = self.resumed(folder, jobs=1, callbacks=self.callbacks())
         if not orlomo.load(folder).changes:
             self.more(folder)
         return begun
+
+    def resumed(self, folder: Path, **more: Any) -> bool:
+        """The first command to its end."""
+        try:
+            if folder.exists():
+                orlomo.resume(folder, warn=_ignore, **more)
+                return True
+        except RunFolderError as error:
+            if UNBEGUN not in str(error):
+                raise
+            assert not folder.exists(), f"{sorted(os.listdir(folder))} stay"
+        self.train(folder)
+        return False
+
+    def replay(self, folder: Path) -> bool:
+        return orlomo.replay(folder, jobs=1, warn=_ignore).agrees
 
 
 class Processes(Scenario):
@@ -169,7 +179,32 @@ class Forgotten(Scenario):
         self.callbacks = callbacks  # type: ignore[method-assign]
 
 
-SCENARIOS: dict[str, type[Scenario]] = {"simulated": Scenario, "forgotten": Forgotten, "processes": Processes}
+class Loop(Scenario):
+    """A loop of the user's own, whose processes take seconds to start."""
+
+    engine = "processes"
+    same_bits = keeps_best = False
+    most = 12
+
+    def train(self, folder: Path) -> None:
+        orlomo.launch(small_loops.loop, workers=2, out=folder, checkpoint_seconds=0.0, warn=_ignore)
+
+    def more(self, folder: Path) -> None:
+        pass
+
+    def continue_(self, folder: Path) -> bool:
+        return self.resumed(folder, task=small_loops.loop)
+
+    def replay(self, folder: Path) -> bool:
+        return orlomo.replay(folder, task=small_loops.loop, jobs=1, warn=_ignore).agrees
+
+
+SCENARIOS: dict[str, type[Scenario]] = {
+    "simulated": Scenario,
+    "forgotten": Forgotten,
+    "processes": Processes,
+    "loop": Loop,
+}
 
 
 class Matrix:
@@ -193,14 +228,10 @@ class Matrix:
         return json.dumps(done)
 
     def points(self) -> list[Point]:
-        """All there are. Only what is written can be half done."""
+        """All there are. After an operation is before the next one; only what is written can be half done."""
         kinds = [kind for kind, _ in self.done]
-        return [
-            Point(number, when)
-            for number, kind in enumerate(kinds)
-            for when in MODES
-            if when != "half" or kind == "write"
-        ]
+        halves = [Point(number, "half") for number, kind in enumerate(kinds) if kind == "write"]
+        return [*(Point(number, "before") for number in range(len(kinds))), *halves, Point(len(kinds) - 1, "after")]
 
     def try_out(self, points: tuple[Point, ...]) -> str:
         """Kill a run at these points, one after another, continue it, look at it: what came of it."""
@@ -232,21 +263,24 @@ class Matrix:
         """It is a whole run, and if that can be, the same."""
         run, whole = orlomo.load(folder), orlomo.load(self.whole)
         assert run.finished
-        result = orlomo.replay(folder, jobs=1, warn=_ignore)
-        assert result.agrees, result
+        assert self.scenario.replay(folder), "the replay does not agree"
         found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
         assert not (strange := {name for name in found if not FILES.fullmatch(name)}), f"{strange} stay"
         saves = [name for name in found if name.startswith("checkpoints/")]
         stems = Counter(name.partition(".")[0] for name in saves)
         assert len(stems) <= 3, saves
         assert set(stems.values()) == {2}, saves
+        if self.scenario.keeps_best:
+            self._check_best(run)
+        if self.scenario.same_bits:
+            self._compare(run, whole)
+
+    def _check_best(self, run: orlomo.Run) -> None:
         assert run.best is not None
         assert run.best.metrics["train_loss"] == min(run.metric_columns["train_loss"])
         rows = [row for row in run.metric_rows if row["reports"] == run.best.metrics["reports"]]
         assert rows == [run.best.metrics], "the best model is not of a row of metrics.csv"
-        assert json.loads((folder / "best.json").read_text()) == run.best.metrics
-        if self.scenario.same_bits:
-            self._compare(run, whole)
+        assert json.loads((run.folder / "best.json").read_text()) == run.best.metrics
 
     def _compare(self, run: orlomo.Run, whole: orlomo.Run) -> None:
         assert torch.equal(run.params, whole.params)
@@ -305,7 +339,9 @@ def _ignore(text: str) -> None:
 def lane(matrices: dict[str, Matrix], trials: list[tuple[str, tuple[Point, ...]]]) -> Counter[str]:
     """Some of the trials, one after another; what fails is printed."""
     outcomes: Counter[str] = Counter()
-    for name, points in trials:
+    for number, (name, points) in enumerate(trials, start=1):
+        if number % 50 == 0:
+            print(f"{number} of {len(trials)}", flush=True)
         try:
             outcomes[f"{name} {matrices[name].try_out(points)}"] += 1
         except Exception as error:
@@ -334,14 +370,19 @@ def main() -> int:
     os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
     (place / "temporary").mkdir()
     try:
-        if "processes" in names:
-            Starter()
+        if {"processes", "loop"} & set(names):
+            Starter(PRELOADED if "loop" in names else ())
         matrices = {name: Matrix(name, place) for name in names}
-        trials = [(name, (point,)) for name in names for point in matrices[name].points()]
-        total, source = len(trials), random.Random(options.seed)
+        source = random.Random(options.seed)
+        points = {name: matrix.points() for name, matrix in matrices.items()}
+        total = sum(map(len, points.values()))
+        for name, scenario in SCENARIOS.items():
+            if name in points and scenario.most is not None:
+                points[name] = source.sample(points[name], scenario.most)
+        singles = [(name, point) for name in names for point in points[name]]
         if options.sample is not None:
-            trials = source.sample(trials, min(options.sample, total))
-        singles = [(name, point) for name in names for point in matrices[name].points()]
+            singles = source.sample(singles, min(options.sample, len(singles)))
+        trials: list[tuple[str, tuple[Point, ...]]] = [(name, (point,)) for name, point in singles]
         for _ in range(options.twice):
             name, first = source.choice(singles)
             trials.append((name, (first, source.choice(matrices[name].points()))))
@@ -355,7 +396,9 @@ def main() -> int:
                 )
             return 0
         outcomes = _lanes(matrices, trials, options.processes)
-        left = os.listdir(place / "temporary")
+        remove_abandoned()  # as the next run does
+        # The cache of torch.compile is torch's own.
+        left = [name for name in os.listdir(place / "temporary") if not name.startswith("torchinductor_")]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     for name, matrix in matrices.items():

@@ -25,6 +25,7 @@ from fuzz_damage import Damage
 from orlomo.commands import main as cli
 from orlomo.errors import OrlomoError
 from small import command_parsers
+from small_loops import model as loops_model
 
 SIMULATED = ("finished", "unfinished", "shares", "old")
 STRANGE = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -255,7 +256,7 @@ PARTS: dict[str, Callable[[orlomo.Run], object]] = {
     "state": lambda run: (run.state, run.finished, run.stopped, repr(run)),
     "changes": lambda run: repr(run.changes),
     "data": lambda run: run.worker_data,
-    "model": lambda run: None if run.config.is_loop else _state(run.model()),
+    "model": lambda run: _state(run.model(loops_model() if run.config.is_loop else None)),
     "best": lambda run: None if run.best is None else (run.best.metrics, _state(run.best.model())),
 }
 
@@ -309,7 +310,10 @@ COMMANDS = {
         _resume("--epochs", "0.04"), runs=("finished", "old"), weight=4, reads_only=False, tail=True
     ),
     "replay": Command(
-        _plain("replay", "--jobs", "1", "--quiet"), runs=SIMULATED, codes=(0, 1, 2), finds="events|metrics.csv|config"
+        _plain("replay", "--jobs", "1", "--quiet"),
+        runs=(*SIMULATED, "processes"),
+        codes=(0, 1, 2),
+        finds="events|metrics.csv|config",
     ),
     "train": Command(_train, runs=("finished",), weight=3, compared=False),
     "compare": Command(_compare, runs=("compared",), weight=0.3, reads_only=False),

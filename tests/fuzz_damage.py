@@ -39,7 +39,7 @@ FOREIGN += [
 """Files that do not belong there, or not to this run."""
 
 
-UNSEALED = (".lock", "log.txt", "best.json", "comparison.csv", "comparison.json", "comparison.md")
+UNSEALED = (".lock", "log.txt", "signature.json", "comparison.csv", "comparison.json", "comparison.md")
 """Files that no checkpoint holds a checksum of."""
 
 
@@ -53,15 +53,13 @@ class Damage:
     forged: bool = False  # its checksum was computed again: nobody can tell
     after: bool = False  # only rows after the newest checkpoint, which nothing holds a checksum of
     rolled_back: bool = False  # the newest checkpoint is gone, as if the run had been killed before it was written
-
     seals: bool = True  # the run is of a version that seals its files
 
     @property
     def sealed(self) -> bool:
         """Whether it is a change of what checkpoints hold a checksum of."""
-        return (
-            self.content and self.seals and not self.forged and not self.after and Path(self.path).name not in UNSEALED
-        )
+        lost = self.forged or self.after or self.rolled_back or Path(self.path).name in UNSEALED
+        return self.content and self.seals and not lost
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"

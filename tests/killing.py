@@ -15,11 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MODES = ("before", "half", "after")
-
 
 class Point(NamedTuple):
-    """Where to kill: at the operation of this number, counted from 0."""
+    """Where to kill: before, after or half through (`half`) the operation of this number, counted from 0."""
 
     number: int
     when: str
@@ -34,7 +32,7 @@ class Killer:
 
     def install(self) -> None:
         """In this process, for good."""
-        for name in ("fsync", "ftruncate", "unlink", "remove", "rmdir", "mkdir", "chmod"):
+        for name in ("fsync", "ftruncate", "unlink", "remove", "rmdir", "mkdir"):
             setattr(os, name, self._counted(name, getattr(os, name)))
         for name in ("replace", "rename"):
             setattr(os, name, self._counted(name, getattr(os, name), 1))

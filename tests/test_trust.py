@@ -21,6 +21,7 @@ from orlomo import loading, trust
 from orlomo.commands.main import main
 from orlomo.config import RunConfig, to_table
 from orlomo.records.recorder import create_folder
+from orlomo.report.watch import Follower
 from orlomo.resuming import untrusted_code
 from small import call_cli, classification
 from terminal import at_a_terminal
@@ -227,9 +228,11 @@ def test_reading_a_run_runs_nothing(what: str, home: Path, monkeypatch: pytest.M
         else NAMES[what] + '\n[method]\nname = "asgd"'
     )
     (folder / "config.toml").write_text(f"format = 2\nworkers = 2\n{text}\n")
+    shutil.rmtree(folder / "checkpoints")  # they hold a seal of the config
     path = [*sys.path]
     for words in READERS:
         call_cli(*words, folder=home.parent)
+    assert Follower(folder).read()  # what `watch` does
     found = orlomo.load(folder)
     assert found.state in ("finished", "stopped")
     assert found.changed_code(found.config) == []
@@ -258,6 +261,10 @@ def test_a_loops_script_needs_trust(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert untrusted_code(own, lambda worker: None) == []  # a function that is given is run, and not the script
     trust.remember([code])
     assert untrusted_code(own) == []
+    relative = trust.code_in({"task": "mine.py", "directory": str(script.parent), "method": "orlomo"})
+    assert [one.path for one in relative] == [script]  # as it is run: in its folder
+    function = trust.code_in({"task": "mine:loop", "directory": str(script.parent), "method": "orlomo"})
+    assert [one.path for one in function] == [script]
     other = dataclasses.replace(config, arguments=("--out", "/"))
     assert trust.untrusted(trust.code_in(to_table(other))) != []  # what a script does is up to its arguments, too
 
@@ -324,7 +331,7 @@ def _make(barrier: object, out: multiprocessing.Queue[bytes]) -> None:
 
 def test_two_processes_that_make_the_key_at_once_have_one(home: Path) -> None:
     context = multiprocessing.get_context("fork")
-    for _ in range(20):
+    for _ in range(8):
         shutil.rmtree(home, ignore_errors=True)
         barrier, out = context.Barrier(2), context.Queue()
         processes = [context.Process(target=_make, args=(barrier, out)) for _ in range(2)]

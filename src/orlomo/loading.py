@@ -53,11 +53,11 @@ def source_of(path: Path) -> bytes | None:
         return None
 
 
-def source_path(import_path: str) -> Path | None:
+def source_path(import_path: str, directory: Path | None = None) -> Path | None:
     """The file that an import path names, found as an import would find it, and without running anything; None where
-    that is not known."""
+    that is not known. `directory`: in which it would be imported, if not in the working directory."""
     where, _, _ = import_path.rpartition(":")
-    if where.endswith(".py") or os.sep in where:
+    if where.endswith(".py"):
         return Path(where)
     parts = where.split(".")
     below: list[str] | None = None
@@ -68,7 +68,7 @@ def source_path(import_path: str) -> Path | None:
             # Not by `importlib.util.find_spec`, which would import the packages around a module.
             if (loaded := sys.modules.get(name)) is not None:
                 file, below = getattr(loaded, "__file__", None), list(getattr(loaded, "__path__", ()))
-            elif (found := _find(name, below)) is not None:
+            elif (found := _find(name, below, directory or Path())) is not None:
                 file, below = found.origin, list(found.submodule_search_locations or ())
             else:
                 return None
@@ -77,13 +77,14 @@ def source_path(import_path: str) -> Path | None:
         return None
 
 
-def _find(name: str, below: list[str] | None) -> ModuleSpec | None:
-    """The spec of a module in the package that lies there; None: of one that is in no package."""
+def _find(name: str, below: list[str] | None, directory: Path) -> ModuleSpec | None:
+    """The spec of a module in the package that lies `below`; None: of one that is in no package."""
     for finder in sys.meta_path:
         if (found := finder.find_spec(name, below)) is not None:
             return found
     # As `_load_module` does, which comes later.
-    return PathFinder.find_spec(name, [str(Path().absolute())]) if below is None and _may_import_from(Path()) else None
+    beside = below is None and _may_import_from(directory)
+    return PathFinder.find_spec(name, [str(directory.absolute())]) if beside else None
 
 
 def class_digest(kind: type) -> str:

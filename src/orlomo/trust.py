@@ -27,6 +27,7 @@ from orlomo.methods.registry import CUSTOM
 from orlomo.values import Table
 
 SIGNATURE = "signature.json"
+SCRIPT = "script"
 KEY_BYTES = 32
 MOST_CONFIG = 2**24
 MOST_SIGNATURE = 4096
@@ -48,7 +49,8 @@ class Code(NamedTuple):
     @property
     def path(self) -> Path | None:
         """The file; None where it is not known without running anything."""
-        return source_path(self.name if is_import_path(self.name) else f"{self.name}:")
+        directory = Path(*self.more[:1])
+        return directory / self.name if self.what == SCRIPT else source_path(self.name, directory)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.what})"
@@ -73,7 +75,7 @@ def code_in(table: Table, given: Collection[str] = ()) -> list[Code]:
         if table.get("directory") is not None:  # a loop, whose task is a script or a function
             arguments = table.get("arguments")
             words = [str(word) for word in arguments] if isinstance(arguments, (list, tuple)) else []
-            what = "function" if is_import_path(task) else "script"
+            what = "function" if is_import_path(task) else SCRIPT
             found.append(Code(what, task, (str(table["directory"]), *words)))
         elif is_import_path(task):
             found.append(Code("task", absolute(task)))

@@ -13,7 +13,7 @@ from orlomo.errors import OrlomoError, RunFolderError
 from orlomo.files import is_there, short
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.audit import disagreements
-from orlomo.records.folders import CHECKPOINTS, ROUNDS_FILE
+from orlomo.records.folders import CHECKPOINTS, MODEL, ROUNDS_FILE
 from orlomo.records.run import Run
 from orlomo.records.seals import Finding, Seals
 from orlomo.records.tables import Columns, usable
@@ -45,7 +45,9 @@ class Verification:
         if not self.whole:
             return "\n".join(f"{name}: {finding}" for finding in self.findings)
         counts = f"{self.events:,} event{'s' * (self.events != 1)}, {self.evaluations:,} evaluations"
-        sealed = "no checkpoint" if self.checkpoint is None else f"checkpoint {self.checkpoint}"
+        sealed = (
+            "no checkpoint, so that nothing is sealed" if self.checkpoint is None else f"checkpoint {self.checkpoint}"
+        )
         return "; ".join([f"{name} is whole: {counts}, {sealed}", *self.notes])
 
     def to_json(self) -> dict[str, object]:
@@ -81,6 +83,8 @@ def verify(folder: Path | str) -> Verification:
         return Verification(path, tuple(found), tuple(seals.notes), seals.base.position, 0, 0)
     seals = run.seals
     findings = [*seals.find_all(), *_checkpoints(run)]
+    if not checkpoints.positions(path / CHECKPOINTS) and is_there(path / MODEL):
+        findings.append(Finding(CHECKPOINTS, f"has no checkpoint, though the run came to its end: {MODEL} is there"))
     if seals.base is not None and not seals.base.sealed.there:
         seals.notes.append("only sizes are compared: it is of a version that sealed nothing")
     wrong = {finding.file for finding in findings}

@@ -83,7 +83,7 @@ def test_ctrl_c_in_the_first_moments(seconds: float, tmp_path: Path) -> None:
     """A terminal sends it to every process, also to those that have only begun."""
     folder = tmp_path / "run"
     with start(folder, "--epochs", 500, start_new_session=True) as server:
-        wait_for((folder / ".lock").exists, server)
+        wait_for((folder / "events.csv").exists, server)
         time.sleep(seconds)
         os.killpg(server.pid, signal.SIGINT)
         _, errors = server.communicate()

@@ -10,9 +10,8 @@ SCRIPT = Path(__file__).parents[1] / "fault_matrix.py"
 
 
 def test_killed_anywhere_a_run_continues_and_is_the_same() -> None:
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--sample", "34", "--twice", "6", "--seed", "1"], capture_output=True, text=True
-    )
+    command = [SCRIPT, "simulated", "forgotten", "processes", "--sample", "30", "--twice", "5", "--seed", "1"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "left in the temporary folder: nothing" in done.stdout
     assert "FAILED" not in done.stdout

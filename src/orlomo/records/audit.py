@@ -11,11 +11,14 @@ import numpy as np
 
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.errors import RunFolderError
-from orlomo.files import short
+from orlomo.files import is_there, short
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.folders import ROUNDS_FILE
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, Row, only
+
+MOST_EPOCHS = 10**6
+"""A run has fewer."""
 
 SHOWN = 5
 """Ranges of samples that a sentence names before it says how many more there are."""
@@ -132,7 +135,7 @@ def audit(run: Run | Path | str) -> Audit:
     'each of the 15,000 samples (10 epochs of 1,500) was used exactly once'
     """
     run = run if isinstance(run, Run) else Run(run)
-    if not (run.folder / ROUNDS_FILE).exists():
+    if not is_there(run.folder / ROUNDS_FILE):
         raise RunFolderError(
             f"{short(run.folder)} has no {ROUNDS_FILE}: audit is for runs of `orlomo run` and orlomo.launch with "
             "shared sampling"
@@ -148,6 +151,8 @@ def audit(run: Run | Path | str) -> Audit:
             f"{short(run.folder)} has samples that each worker chose itself: audit is for runs with shared sampling"
         )
     size, samples = values["blocks"]["size"], values["blocks"]["samples"]
+    if not (_is_whole(size) and _is_whole(samples) and size > 0 and 0 <= samples <= MOST_EPOCHS * size):
+        raise RunFolderError(f"the newest checkpoint of {short(run.folder)} is damaged: {samples} samples of {size}")
     # A change after the end means that the run continues.
     finished = bool(values.get("finished")) and len(values.get("changes", ())) == len(run.changes)
     stopped = values.get("stopped") if finished else None
@@ -208,10 +213,16 @@ def _with_workers(piece: Range, rows: Columns) -> Range:
 
 
 def _workers(rounds: Columns) -> Iterator[WorkerCount]:
-    for worker in np.unique(rounds["worker"]).tolist():
-        own = only(rounds, rounds["worker"] == worker)
+    order = np.argsort(rounds["worker"], kind="stable")
+    workers, begins = np.unique(rounds["worker"][order], return_index=True)
+    for worker, rows in zip(workers.tolist(), np.split(order, begins[1:]), strict=False):
+        own = {name: rounds[name][rows] for name in ("epoch", "first", "stop", "steps", "batches")}
         samples = np.where(own["epoch"] >= 0, own["stop"] - own["first"], 0)
         yield WorkerCount(worker, len(samples), int(own["steps"].sum()), int(own["batches"].sum()), int(samples.sum()))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _sum(ranges: Iterable[Range]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -15,6 +16,9 @@ MARKS = 16
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""
+
+TAIL = 4096
+"""Bytes by which it is known that a file has only grown."""
 
 
 def sha256_of(path: Path) -> str:
@@ -74,6 +78,12 @@ class Seal:
         self._sha256.update(piece)
         self.bytes += len(piece)
 
+    def copy(self) -> Seal:
+        """One to go on from, without its beginnings."""
+        other = Seal()
+        other._sha256, other.rows, other.bytes = self._sha256.copy(), self.rows, self.bytes
+        return other
+
     @property
     def sha256(self) -> str:
         """Of all so far."""
@@ -90,20 +100,49 @@ class Seal:
 
 def first_difference(path: Path, marks: Iterable[Mark]) -> str | None:
     """The first lines of a table that are not those of its marks, in words; None where all that are there are."""
-    seal, begin = Seal(), 0
-    with open_to_read(path) as file:
+    return Comparison().first_difference(path, marks)
+
+
+class Comparison:
+    """Compares a table with its marks; of one that has only grown since, only what is new: for who follows a run."""
+
+    def __init__(self) -> None:
+        self._seal, self._line = Seal(), 0  # up to the last mark that was right
+        self._known: tuple[int, int, bytes] | None = None
+
+    def first_difference(self, path: Path, marks: Iterable[Mark]) -> str | None:
+        """As the function of this name."""
+        with open_to_read(path) as file:
+            if self._identity(file) != self._known:
+                self._seal, self._line = Seal(), 0
+            try:
+                return self._compare(file, marks)
+            finally:
+                self._known = self._identity(file)
+
+    def _compare(self, file: IO[bytes], marks: Iterable[Mark]) -> str | None:
+        seal = self._seal.copy()
+        file.seek(seal.bytes)
         for mark in marks:
             left = mark.bytes - seal.bytes
+            if left < 0:
+                continue  # compared before
             while left and (piece := file.read(min(left, CHUNK))):
                 seal.update(piece)
                 left -= len(piece)
             if left:
                 return None  # it ends here
+            end = mark.rows + 1
             if seal.sha256 != mark.sha256:
-                end = mark.rows + 1
-                return f"line {end}" if begin + 1 >= end else f"lines {begin + 1} to {end}"
-            begin = mark.rows + 1
-    return None
+                return f"line {end}" if self._line + 1 >= end else f"lines {self._line + 1} to {end}"
+            self._seal, self._line = seal.copy(), end
+        return None
+
+    def _identity(self, file: IO[bytes]) -> tuple[int, int, bytes]:
+        """The file, and its last bytes of what was compared: a run that is resumed may cut it off."""
+        status, end = os.fstat(file.fileno()), self._seal.bytes
+        file.seek(max(0, end - TAIL))
+        return status.st_dev, status.st_ino, file.read(min(TAIL, end))
 
 
 def lines_in(path: Path, begin: int = 0) -> int:

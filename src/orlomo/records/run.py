@@ -260,17 +260,11 @@ class Run:
         return self.state != "running" and is_cut_off(self.folder / f"{table}.csv")
 
     @property
-    def unsaved(self) -> Columns:
-        """The events after the newest checkpoint, which a resume computes again."""
-        position = 0 if self.checkpoint is None else self.checkpoint.position
-        return {name: column[position:] for name, column in self.event_columns.items()}
-
-    @property
     def params(self) -> Tensor:
         """The server's parameters: at the end, or at the newest checkpoint."""
         if self.checkpoint is None:
             raise RunFolderError(f"{self.folder} has no checkpoint yet")
-        return self.checkpoint.tensors["server.params"]
+        return self.checkpoint.params
 
     @property
     def virtual(self) -> bool:
@@ -304,6 +298,11 @@ class Run:
         """The trace, numpy arrays by name."""
         self._say("events.csv")
         return read_table(self.folder / "events.csv", EVENTS)
+
+    def some_events(self, *names: str) -> Columns:
+        """These columns of the trace alone, for which large runs need less memory; one that is missing is an error."""
+        self._say("events.csv")
+        return read_table(self.folder / "events.csv", EVENTS, names)
 
     @cached_property
     def metric_columns(self) -> Columns:

@@ -6,7 +6,6 @@ find damage. Who changes a file on purpose can change its seal too.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +50,9 @@ class Sealed:
 
 def sealed_in(values: Values) -> Sealed:
     """The seals in the values of a checkpoint; an error where they are none that a run writes."""
+    for name in ("files", "config_sha256"):
+        if name not in values:
+            raise RunFolderError(f"it has no {name!r}")
     found = values.get("sealed")
     if found is None:
         return Sealed()
@@ -91,6 +93,7 @@ class Seals:
         self.folder, self.running, self._count = folder, running, changes
         if base is not None:
             self._newest = base, []
+        self.compare = first_difference
         self.notes: list[str] = []  # what is not sealed yet
         self._known: dict[str, list[Finding]] = {}
 
@@ -138,7 +141,8 @@ class Seals:
         found = checkpoints.load_newest(folder, passed.append, self.check)
         if found is not None or not passed:
             return found, passed, True
-        return checkpoints.load_newest(folder, lambda text: None), passed, False
+        whole = checkpoints.load_newest(folder, lambda text: None, _check_seals)
+        return whole, passed, False
 
     def check(self, found: Checkpoint) -> None:
         """An error where a checkpoint counts on something else than the other files are."""
@@ -181,12 +185,16 @@ class Seals:
         if not is_there(path):
             yield Finding(name, f"is missing {base.by}")
             return
-        wrong = first_difference(path, marks)
+        wrong = self.compare(path, marks)
         now, due = path.stat().st_size, marks[-1].bytes if marks else size
         if wrong is not None:
             yield Finding(name, f"is not what the run wrote, first in {wrong} {base.by}")
         elif now < due:
-            there = f": {lines_in(path):,} of {marks[-1].rows + 1:,} are whole" if marks else ""
+            found, wanted = lines_in(path), marks[-1].rows + 1 if marks else 0
+            if marks and found >= wanted:
+                yield Finding(name, f"is not what the run wrote: {due - now:,} bytes are missing {base.by}")
+                return
+            there = f": {found:,} of {wanted:,} are whole" if marks else ""
             yield Finding(name, f"has lost lines that checkpoint {base.position} counts on{there}")
         elif now > due and not self.running:
             more = lines_in(path, due)
@@ -231,9 +239,11 @@ class Seals:
         if not is_there(path):
             yield Finding(READABLE, f"is missing beside {BEST}")
             return
-        with contextlib.suppress(RunFolderError):
+        try:
             if read_bytes(path) != best_model.readable_of(self.folder).encode():
                 yield Finding(READABLE, f"is not what the run wrote: {BEST} has another row")
+        except RunFolderError as error:  # a link, or no regular file
+            yield Finding(READABLE, reason(error).removeprefix(f"{path} "))
 
     def _changes(self, base: Base) -> Iterable[Finding]:
         known = base.values.get("changes", [])
@@ -249,6 +259,10 @@ class Seals:
             self.notes.append(f"{CHANGES}: {len(now) - len(known)} after checkpoint {base.position} not sealed")
         elif sealed is not None and sha256_of(self.folder / CHANGES) != sealed:
             yield Finding(CHANGES, f"is not what the run wrote {base.by}")
+
+
+def _check_seals(found: Checkpoint) -> None:
+    sealed_in(found.values)
 
 
 def reason(error: Exception) -> str:

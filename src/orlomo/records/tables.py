@@ -181,8 +181,8 @@ def read_table(path: Path, schema: Schema, names: Iterable[str] | None = None) -
     """The columns of a CSV file, by their declared types; a last line that was cut off is left out.
 
     A column that is not declared is text. Lines with too many or too few fields are left out, too (see
-    `parsing/blocks.py`, which reads large tables without keeping them). `names`: only these columns; one that is not
-    there is an error.
+    `parsing/blocks.py`, which reads large tables without keeping them). `names`: only these columns. One of these, or
+    else of those that are declared, that is not there is an error.
     """
     return read_counted(path, schema, names)[0]
 
@@ -191,7 +191,7 @@ def read_counted(path: Path, schema: Schema, names: Iterable[str] | None = None)
     """As `read_table`, and the number of lines, also of those that are left out."""
     table = Table(path, schema)
     chosen = list(dict.fromkeys(table.names if names is None else names))
-    if missing := [name for name in chosen if name not in table.names]:
+    if missing := [name for name in (schema if names is None else chosen) if name not in table.names]:
         raise RunFolderError(f"{path} has no {', '.join(missing)}")
     parts: list[Columns] = [empty({name: schema.get(name, "s") for name in chosen})]
     lines = 0

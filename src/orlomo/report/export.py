@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
-from orlomo.files import open_to_read, subfolder, write_atomically, write_bytes_atomically, writing_to
+from orlomo.files import is_there, open_to_read, subfolder, write_atomically, write_bytes_atomically, writing_to
 from orlomo.printing import say
 from orlomo.records.folders import MEASURED, ROUNDS_FILE
+from orlomo.records.parsing.blocks import Table
 from orlomo.records.run import Run
-from orlomo.records.tables import METRICS, Columns, Row, read_table
+from orlomo.records.tables import METRICS, Columns, Row
+from orlomo.report.streaming.thinning import joined
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+COPIED = 1 << 20
+"""Bytes that are copied at a time."""
+
+GROUPED = 500_000
+"""Rows that are written to a Parquet file at a time."""
 
 OWN_SCALARS = ("learning_rate", "epoch")
 """The columns that every run has which are drawn beside its metrics."""
@@ -40,13 +49,13 @@ def export(run: Run, kind: str, folder: Path | None = None, warn: Callable[[str]
         not (folder / "config.toml").exists(),
         f"{folder} is a run, with tables of its own: choose another folder with -o",
     )
-    tables: dict[str, Columns] = {}
-    rounds = ("rounds",) * (run.folder / ROUNDS_FILE).exists()  # only runs of users' loops have them
+    tables: dict[str, Table] = {}
+    rounds = ("rounds",) * (run.config.is_loop or is_there(run.folder / ROUNDS_FILE))  # others have none
     for finding in run.findings(MEASURED, *(f"{name}.csv" for name in ("events", "metrics", *rounds))):
         warn(f"{run.folder}/{finding}")
     for name in ("events", "metrics", *rounds):
         try:
-            tables[name] = read_table(run.folder / f"{name}.csv", run.schema(name))
+            tables[name] = Table(run.folder / f"{name}.csv", run.schema(name))
             if run.is_cut_off(name):
                 warn(f"{run.folder}/{name}.csv ends in the middle of a line, which is left out")
         except RunFolderError as error:
@@ -65,7 +74,7 @@ def export(run: Run, kind: str, folder: Path | None = None, warn: Callable[[str]
         raise
 
 
-def _csv(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
+def _csv(run: Run, tables: dict[str, Table], folder: Path) -> list[Path]:
     """The tables as they are, without a last line that was cut off."""
     paths = []
     for name in tables:
@@ -77,29 +86,63 @@ def _csv(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
 
 def _copy_lines(source: Path, target: Path) -> None:
     with open_to_read(source) as file, target.open("wb") as copy:
-        copy.writelines(line for line in file if line.endswith(b"\n"))
+        size = file.seek(0, os.SEEK_END)
+        end = size  # after the last whole line, which is looked for from the end on
+        while end > 0:
+            begin = max(0, end - COPIED)
+            file.seek(begin)
+            found = file.read(end - begin).rfind(b"\n")
+            if found >= 0:
+                end = begin + found + 1
+                break
+            end = begin
+        file.seek(0)
+        while end > 0 and (piece := file.read(min(COPIED, end))):
+            copy.write(piece)
+            end -= len(piece)
 
 
-def _parquet(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
+def _parquet(run: Run, tables: dict[str, Table], folder: Path) -> list[Path]:
     try:
-        import pyarrow
-        from pyarrow import parquet
+        import pyarrow.parquet as _  # noqa: F401
     except ImportError:
         raise ConfigError("Parquet needs pyarrow: pip install 'orlomo[parquet]'") from None
     paths = []
-    for name, columns in tables.items():
+    for name, table in tables.items():
         path = folder / f"{name}.parquet"
-        content = io.BytesIO()  # pyarrow would not take every file's name
-        parquet.write_table(pyarrow.table(columns), content)
-        write_bytes_atomically(path, content.getvalue())
+        write_atomically(path, functools.partial(_write_parquet, table))
         paths.append(path)
     return paths
 
 
-def _tensorboard(run: Run, tables: dict[str, Columns], folder: Path) -> list[Path]:
+def _write_parquet(table: Table, target: Path) -> None:
+    """Write a table's rows as they are read: it may be larger than the memory."""
+    import pyarrow
+    from pyarrow import parquet
+
+    names = list(dict.fromkeys(table.names))
+    types = {"q": pyarrow.int64(), "d": pyarrow.float64(), "s": pyarrow.string()}
+    schema = pyarrow.schema([(name, types[table.schema.get(name, "s")]) for name in names])
+    # pyarrow would not take every file's name.
+    with target.open("wb") as file, parquet.ParquetWriter(file, schema) as writer:
+        waiting: list[Columns] = []
+        rows = 0
+        for part, count in table.read(lambda block: ({name: block.column(name) for name in names}, block.rows)):
+            waiting.append(part)
+            rows += count
+            if rows >= GROUPED:
+                writer.write_table(pyarrow.table(joined(waiting), schema))
+                waiting, rows = [], 0
+        if waiting:
+            writer.write_table(pyarrow.table(joined(waiting), schema))
+
+
+def _tensorboard(run: Run, tables: dict[str, Table], folder: Path) -> list[Path]:
     there = f"{folder} holds TensorBoard's files already, and TensorBoard would show all of them as one run"
     require(not writes_in(folder), f"{there}: choose another folder with -o")
-    missing = {"samples", "reports", *scalars_of(run.schema("metrics"))} - set(tables.get("metrics", {}))
+    missing = {"samples", "reports", *scalars_of(run.schema("metrics"))} - set(
+        tables["metrics"].names if "metrics" in tables else ()
+    )
     require(
         not missing, f"{run.folder}/metrics.csv has no {', '.join(sorted(missing))}: TensorBoard has nothing to show"
     )
@@ -115,7 +158,7 @@ def _tensorboard(run: Run, tables: dict[str, Columns], folder: Path) -> list[Pat
     return [folder]
 
 
-FORMATS: dict[str, Callable[[Run, dict[str, Columns], Path], list[Path]]] = {
+FORMATS: dict[str, Callable[[Run, dict[str, Table], Path], list[Path]]] = {
     "csv": _csv,
     "parquet": _parquet,
     "tensorboard": _tensorboard,
@@ -142,12 +185,15 @@ class TensorBoardWriter(Callback):
         self._writer: SummaryWriter | None = summary_writer()(str(folder))  # None: the disk was full
         self.error: OSError | None = None  # why it is not written to the end
         self._warn = warn
-        self._waiting: list[tuple[int, float]] = []  # delay and eta of reports, until an evaluation comes
+        # Delay and eta of reports, until an evaluation comes; those that a run has recorded already as an array.
+        self._waiting: list[tuple[int, float]] | NDArray[np.float64] = []
         self._reports = 0  # those that are written
 
     def event(self, row: Row) -> None:
         """A row of the trace."""
         if row["kind"] == "report":
+            if not isinstance(self._waiting, list):
+                self._waiting = [(int(delay), eta) for delay, eta in self._waiting.tolist()]
             self._waiting.append((int(row["delay"]), float(row["eta"])))
 
     def started(self, run: RunHandle) -> None:
@@ -160,8 +206,7 @@ class TensorBoardWriter(Callback):
         # The simulator computes on while it evaluates: later reports may be waiting, which belong to the next row.
         count = max(0, int(row["reports"]) - self._reports)
         self._reports = int(row["reports"])
-        new = self._waiting[:count]
-        del self._waiting[:count]
+        new, self._waiting = self._waiting[:count], self._waiting[count:]
         if self._writer is None:
             return
         try:
@@ -171,12 +216,12 @@ class TensorBoardWriter(Callback):
             self._writer, self.error = None, error
 
     @staticmethod
-    def _write(writer: SummaryWriter, row: Row, new: list[tuple[int, float]]) -> None:
+    def _write(writer: SummaryWriter, row: Row, new: list[tuple[int, float]] | NDArray[np.float64]) -> None:
         step = int(row["samples"])
         for name in scalars_of(row):
             if not math.isnan(float(row[name])):
                 writer.add_scalar(f"evaluation/{name}", float(row[name]), step)
-        if new:
+        if len(new):
             delays, etas = np.array(new).T
             writer.add_histogram("delay", delays, step)
             writer.add_scalar("delay/mean", delays.mean(), step)
@@ -187,9 +232,9 @@ class TensorBoardWriter(Callback):
     def write_run(self, run: Run) -> None:
         """Write what a run has recorded so far."""
         with contextlib.suppress(RunFolderError, KeyError):  # the evaluations can be shown without the delays
-            events = run.event_columns
+            events = run.some_events("kind", "delay", "eta")
             reports = events["kind"] == "report"
-            self._waiting = list(zip(events["delay"][reports].tolist(), events["eta"][reports].tolist(), strict=True))
+            self._waiting = np.column_stack([events["delay"][reports], events["eta"][reports]])
         for row in run.metric_rows:
             self.evaluation(row)
 

@@ -21,7 +21,7 @@ from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.printing import printable, say
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.totals import ASCII_BLOCKS, BLOCKS, Totals
+from orlomo.report.totals import ASCII_BLOCKS, BLOCKS, RECORDED, Totals
 
 LINE_SECONDS = 5.0
 """Between lines where there is no terminal."""
@@ -217,7 +217,9 @@ class TerminalProgress(ProgressDisplay, Callback):
         """The next run begins, or continues. What it has kept is read for a screen only: it may be large."""
         name = f"{run.config.method.name} seed {run.config.seed}" if self._several else "training"
         self.run, self._measured = self.add(name), run.measured
-        self.run.begin(run.workers, run.total, run.kept.event_columns if run.kept and self._is_screen else None)
+        self.run.begin(
+            run.workers, run.total, run.kept.some_events(*RECORDED) if run.kept and self._is_screen else None
+        )
 
     def event(self, row: Row) -> None:
         """A row of the trace: a report, or a worker that comes or goes."""

@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from rich.table import Table
 from rich.text import Text
 
-from orlomo.records.tables import ROUNDS, Columns, Row
+from orlomo.records.tables import EVENTS, ROUNDS, Columns, Row
 
 SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples", "reports", "loss")
-"""The columns of the trace that a display reads."""
+"""What a display reads of an event (see `Callback.event`)."""
+
+RECORDED = tuple(name for name in SHOWN if name in EVENTS)
+"""Those that are columns of events.csv."""
+
+AT_ONCE = 10_000
+"""Rows of what a resumed run has kept that are looked at together."""
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = " .:-=+*#@"
@@ -53,8 +59,10 @@ class Totals:
         totals = cls({worker: WorkerTotals() for worker in range(workers)})
         kept = kept or {}
         names = [name for name in SHOWN if name in kept]
-        for values in zip(*(kept[name].tolist() for name in names), strict=True):
-            totals.event(dict(zip(names, values, strict=True)))
+        # Not all rows at once: as Python's numbers they would need several times the memory.
+        for begin in range(0, len(kept["kind"]) if names else 0, AT_ONCE):
+            for values in zip(*(kept[name][begin : begin + AT_ONCE].tolist() for name in names), strict=True):
+                totals.event(dict(zip(names, values, strict=True)))
         return totals
 
     def event(self, row: Row) -> None:

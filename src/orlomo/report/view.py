@@ -6,6 +6,7 @@ The page, the figures and the notebook all draw from this.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
@@ -16,7 +17,7 @@ from orlomo import config as configuration
 from orlomo.config import RunConfig
 from orlomo.errors import RunFolderError
 from orlomo.records.checkpoint import newest_values
-from orlomo.records.folders import MEASURED, WORKER_DATA
+from orlomo.records.folders import MEASURED, MODEL, WORKER_DATA
 from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
 from orlomo.report.streaming.events import EventReader, Events
@@ -131,21 +132,34 @@ def view_of(run: Run, name: str, notes: list[str], events: EventReader | None = 
 
     `events`: one that has read the run's events before, and reads only what is new.
     """
-    notes += [f"{name}: {finding}." for finding in run.findings("events.csv", "metrics.csv", MEASURED, WORKER_DATA)]
+    # The files are compared with their seals at the same time as they are read: of a large run both take seconds.
+    with ThreadPoolExecutor(1) as pool:
+        compared = pool.submit(run.findings, "events.csv", "metrics.csv", MEASURED, WORKER_DATA)
+        more: list[str] = []
+        view, damaged = _view_of(run, name, more, events or EventReader(run.folder / "events.csv"))
+        notes += [f"{name}: {finding}." for finding in compared.result()]
+    notes += more
+    if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
+        _note_missing(view, notes)
+    return view
+
+
+def _view_of(run: Run, name: str, notes: list[str], reader: EventReader) -> tuple[View, int]:
+    """The view, and how many lines of the events are damaged."""
     try:
         measured = run.measured
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         measured = ()
     data: list[dict[str, Any]] = []
-    late_notes: list[str] = []
+    data_notes: list[str] = []
     try:
         data = run.worker_data
     except RunFolderError as error:
-        late_notes.append(f"{name}: {error}.")
+        data_notes.append(f"{name}: {error}.")
+    # The evaluations first: where there are some, the losses of the reports are not needed.
     metric_notes: list[str] = []
     metrics = _metrics(run, name, metric_notes) if measured else empty(metrics_schema(()))
-    reader = EventReader(run.folder / "events.csv") if events is None else events
     damaged = _read_events(run, reader, name, notes, losses=not len(metrics["reports"]), steps=bool(data))
     notes += metric_notes
     seen = reader.events
@@ -153,11 +167,11 @@ def view_of(run: Run, name: str, notes: list[str], events: EventReader | None = 
     if reason := newest_values(run.folder / "checkpoints").get("stopped"):
         notes.append(f"{name} was stopped: {reason}.")
     notes += [f"{name} was changed {change}." for change in run.changes]
-    notes += late_notes
+    notes += data_notes
     view = View(run, name, run.state, measured, seen, metrics, end, data)
-    if not damaged and view.state != "running":  # a run at work may have written one table and not yet the other
-        _note_missing(view, notes)
-    return view
+    if run.seals.done and view.state == "stopped":
+        notes.append(f"{name}: the run came to its end, but {MODEL} is missing or no file of its own.")
+    return view, damaged
 
 
 def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], losses: bool, steps: bool) -> int:
@@ -170,6 +184,8 @@ def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], los
     if reader.missing:
         notes.append(f"{name}: {reader.path.name} has no {', '.join(reader.missing)}.")
         return reader.events.lines
+    if reader.events.not_drawn:
+        notes.append(f"{name}: {reader.events.not_drawn:,} more crashes, returns, joins and departures are not drawn.")
     return _note_damaged(run, "events", name, notes, reader.events.lines - reader.events.whole)
 
 
@@ -180,9 +196,6 @@ def _metrics(run: Run, name: str, notes: list[str]) -> Columns:
         found, lines = read_counted(path, schema)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
-        return empty(schema)
-    if missing := [column for column in schema if column not in found]:
-        notes.append(f"{name}: {path.name} has no {', '.join(missing)}.")
         return empty(schema)
     whole = usable(found, schema)
     _note_damaged(run, "metrics", name, notes, lines - int(whole.sum()))

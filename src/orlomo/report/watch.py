@@ -6,12 +6,14 @@ import contextlib
 import json
 import threading
 import time
+from collections import defaultdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from orlomo.errors import OrlomoError
 from orlomo.locks import is_being_written
+from orlomo.records.digests import Comparison
 from orlomo.records.run import Run
 from orlomo.report.page import page_content, page_of
 from orlomo.report.streaming.events import EventReader
@@ -30,6 +32,7 @@ class Follower:
         self.folder = folder
         Run(folder)  # an error here is better than one in the browser
         self._events = EventReader(folder / "events.csv")
+        self._compared: defaultdict[Path, Comparison] = defaultdict(Comparison)
         self._seen: object = None
         self._text = b""
         self._next = 0.0
@@ -42,7 +45,9 @@ class Follower:
             # Looked at before reading: what is written meanwhile is a change for the next request.
             now = is_being_written(self.folder), self._files()
             if now != self._seen and (begin >= self._next or not now[0]):
-                content = {**page_content([Run(self.folder)], events=[self._events]), "follow": "data"}
+                run = Run(self.folder)
+                run.seals.compare = lambda path, marks: self._compared[path].first_difference(path, marks)
+                content = {**page_content([run], events=[self._events]), "follow": "data"}
                 self._text, self._seen = json.dumps(content, allow_nan=False).encode(), now
                 end = time.monotonic()
                 self._next = end + (end - begin) / READING_SHARE

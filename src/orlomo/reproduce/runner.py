@@ -22,7 +22,7 @@ from orlomo.files import read_text, write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, Row
 from orlomo.report.screen import ProgressDisplay, RunProgress, evaluation_text
-from orlomo.report.totals import SHOWN
+from orlomo.report.totals import RECORDED, SHOWN
 from orlomo.reproduce.plan import Cell
 from orlomo.resuming import resume
 from orlomo.tasks.task import Task
@@ -70,6 +70,7 @@ def is_done(cell: Cell) -> bool:
         same, done = read_text(note).endswith(write(cell.config)), True
     elif (cell.folder / "config.toml").exists():
         run = Run(cell.folder)
+        _ = run.resumable  # an error where the record is damaged
         same, done = same_run(run.config, cell.config), run.finished
     else:
         return False
@@ -194,9 +195,9 @@ class _PipeCallback(Callback):
             signal.raise_signal(signal.SIGTERM)
 
     def started(self, run: RunHandle) -> None:
-        columns = run.kept.event_columns if run.kept is not None else {}
+        columns = run.kept.some_events(*RECORDED) if run.kept is not None else {}
         self._measured = run.measured
-        self.send("started", run.workers, run.total, {name: columns[name] for name in SHOWN if name in columns})
+        self.send("started", run.workers, run.total, columns)
 
     def event(self, row: Row) -> None:
         self.send("event", {name: row[name] for name in SHOWN if name in row})

@@ -132,7 +132,7 @@ def _pace(runs: list[Run]) -> float:
 
 
 def _max_delay(run: Run) -> int:
-    events = run.event_columns
+    events = run.some_events("kind", "delay")
     return int(events["delay"][events["kind"] == "report"].max())
 
 

@@ -188,6 +188,13 @@ def test_workers_that_are_all_refused_mean_divergence() -> None:
     assert end.reason.endswith("lower the learning rate")
 
 
+def test_reports_that_are_refused_for_another_reason_do_not_mean_divergence() -> None:
+    membership = begun(2)
+    for worker, _ in itertools.product((0, 1), range(REFUSALS_IN_A_ROW)):
+        actions = membership.handle(Refused(worker, "it has no delta_params", finite=True), 0.0)
+    assert not any(isinstance(action, End) for action in actions)
+
+
 def test_a_worker_leaves_after_its_report_or_at_once_if_it_has_none_to_make() -> None:
     membership = begun(3)
     assert membership.handle(Remove(0, is_busy=False), 0.0) == [Stop(0), Leave(0, "leave")]

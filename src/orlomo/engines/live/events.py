@@ -48,10 +48,11 @@ class Reported(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A report of this worker was of no use."""
+    """A report of this worker was of no use: its numbers were not finite, or it is not what the method reports."""
 
     worker: int
     reason: str
+    finite: bool = False  # its numbers were
 
 
 class Lost(NamedTuple):

@@ -26,6 +26,7 @@ from orlomo.methods.messages import Assignment, Report
 from orlomo.records.folders import resume_command
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS
+from orlomo.records.shapes import restoring
 from orlomo.records.tables import Row
 
 EVALUATIONS_WAITING = 2
@@ -60,8 +61,9 @@ class Live(Engine):
         self.membership = Membership(limit, keeps)
         if resumed is not None:
             self._held = {assignment.worker: assignment for assignment in self.session.load(resumed)}
-            table = resumed.values["membership"]
-            self.membership = Membership.from_json(table, limit=limit, keeps_worker_state=keeps)
+            with restoring(resumed.position):
+                table = resumed.values["membership"]
+                self.membership = Membership.from_json(table, limit=limit, keeps_worker_state=keeps)
 
     @property
     def at_end(self) -> bool:
@@ -169,7 +171,7 @@ class Live(Engine):
             cause = self.work.why_not_finite(self.config, self._held[worker]) if refusal.reason == "finite" else ""
             if cause:
                 raise self._end(Diverged(f"{refusal}; {cause}")) from None  # computed again it would be no better
-            self._tell(events.Refused(worker, str(refusal)))
+            self._tell(events.Refused(worker, str(refusal), finite=refusal.reason != "finite"))
             return
         # A refused report left the server as it was: the assignment is still held, and `Redo` sends it again.
         done = self._held.pop(worker)

@@ -29,7 +29,7 @@ class Cause(NamedTuple):
 
     reason: str
     raised: bool = False  # its own code raised
-    refused: bool = False  # its reports were of no use
+    refused: bool = False  # its reports were not finite
 
 
 @dataclass
@@ -124,8 +124,8 @@ class Membership:
             case events.Reported():
                 rank.refusals, rank.losses, rank.cause, rank.due = 0, 0, None, None
                 return self._let_go(rank) if rank.is_leaving else []
-            case events.Refused(_, reason):
-                return self._refuse(rank, reason, now)
+            case events.Refused(_, reason, finite):
+                return self._refuse(rank, reason, finite, now)
             case events.Left():
                 return self._let_go(rank)
             case events.Lost(_, reason, traceback):
@@ -133,14 +133,14 @@ class Membership:
 
     # Losses
 
-    def _refuse(self, rank: Rank, reason: str, now: float) -> list[Action]:
+    def _refuse(self, rank: Rank, reason: str, finite: bool, now: float) -> list[Action]:
         assert rank.worker is not None
         self.refused += 1
         rank.refusals += 1
         if rank.refusals >= self.refusals_allowed:
             several = f"{rank.refusals} reports in a row refused, the last because "
             text = f"{several if rank.refusals > 1 else 'its report was refused: '}{reason}"
-            return self._lose(rank, Cause(text, refused=True), "", now)
+            return self._lose(rank, Cause(text, refused=not finite), "", now)
         return [Say(f"report refused: {reason}; worker {rank.worker} computes the round again"), Redo(rank.worker)]
 
     def _lose(self, rank: Rank, cause: Cause, traceback: str, now: float) -> list[Action]:

@@ -27,7 +27,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import cloudpickle
 import torch
@@ -36,10 +36,11 @@ from torch import Tensor
 
 from orlomo.config import RunConfig
 from orlomo.engines.memory import keep_freed_memory
+from orlomo.engines.processes.fork_server import OURS, SAFE_PATH, own_place, start_server
 from orlomo.errors import ConfigError
 from orlomo.tasks.registry import task_of
 from orlomo.tasks.task import Task
-from orlomo.temporary import TemporaryFolder
+from orlomo.temporary import remove_abandoned
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -51,13 +52,6 @@ SHARED_BYTES = 1 << 20
 
 MOST_SHARED = 100
 """Each shared tensor takes a file descriptor, of which a new process can be sent some 250."""
-
-DESCRIPTORS = "/proc/self/fd"
-
-SAFE_PATH, OURS = "PYTHONSAFEPATH", "orlomo"
-"""Set for the server of processes alone: it would look for modules in the working directory, maybe a run folder."""
-
-_places: dict[int, TemporaryFolder] = {}
 
 Call: TypeAlias = tuple[Callable[..., None], tuple[object, ...]]
 """A function and its arguments."""
@@ -110,7 +104,7 @@ class Starter:
         else:
             self._context = multiprocessing.get_context("forkserver")
             self._context.set_forkserver_preload([f"{__package__}.evaluator", f"{__package__}.worker", *preload])
-            _start_server()
+            start_server()
 
     def start(
         self, target: Callable[..., None], *arguments: object, daemon: bool = True
@@ -121,9 +115,9 @@ class Starter:
         An error before `target` takes over is sent through the pipe as `Failed`.
         """
         if self._context.get_start_method() == "forkserver":
-            _start_server()  # where it has been killed
+            start_server()  # where it has been killed
         ours, theirs = self._context.Pipe()
-        place = None if daemon else _place()
+        place = None if daemon else own_place()
         process = self._context.Process(target=_run, args=(_Pickled((target, arguments)), theirs, place), daemon=daemon)
         # The parent must close its copy of the child's end, or the pipe would never report that the child is gone.
         try:
@@ -190,6 +184,8 @@ def _end_with_the_parent() -> None:
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():  # with the processes that it has started
+        with contextlib.suppress(OSError):
+            remove_abandoned()  # the parent's temporary folder
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
 
@@ -254,71 +250,6 @@ def _memory(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
 
 
-def _start_server() -> None:
-    """Start the server from which processes come, if it does not run.
-
-    It listens on a socket that has a name, which would stay in the temporary folder where everything is killed. So the
-    name is removed at once: this process finds the socket by a file descriptor.
-    """
-    from multiprocessing import forkserver, process  # not on every system
-
-    server: Any = forkserver._forkserver
-    config = process.current_process()._config  # type: ignore[attr-defined]
-    if _is_running(server._forkserver_pid):
-        return
-    before = config.get("tempdir")
-    with contextlib.ExitStack() as stack:
-        nameless = hasattr(os, "O_PATH") and Path(DESCRIPTORS).is_dir()
-        place = stack.enter_context(TemporaryFolder()).path if nameless else _place()
-        if nameless:
-            inside = os.open(place, os.O_PATH)
-            stack.callback(os.close, inside)
-            place = Path(f"{DESCRIPTORS}/{inside}")  # the path of a socket must be short
-        config["tempdir"] = str(place)
-        try:
-            with _environment(SAFE_PATH, os.environ.get(SAFE_PATH) or OURS), _signals_blocked():
-                forkserver.ensure_running()
-        finally:
-            config["tempdir"] = before
-        if nameless:
-            handle = os.open(server._forkserver_address, os.O_PATH)
-            server._forkserver_address = f"{DESCRIPTORS}/{handle}"
-
-
-def _is_running(pid: int | None) -> bool:
-    """Whether this child process runs; without taking note of its end, which is multiprocessing's to do."""
-    with contextlib.suppress(ChildProcessError):
-        return pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    return True  # it is the parent's, which this process was forked from
-
-
-def _place() -> Path:
-    """The temporary folder of this process, for what the processes that it starts put there."""
-    process = os.getpid()
-    if process not in _places:  # a forked process makes its own
-        _places[process] = TemporaryFolder()
-    return _places[process].path
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """What is started within ignores Ctrl-C: a terminal sends it to all processes, but the parent handles it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    from multiprocessing import resource_tracker
-
-    # Here, or it would be started within, and unblock signals when it is. It removes what killed processes leave, such
-    # as the semaphores of their data loaders, and need not warn of that.
-    with _environment("PYTHONWARNINGS", "ignore:resource_tracker"):
-        resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
     """Keep multiprocessing from running the user's script again in the new process: it needs no `__main__` guard."""
@@ -328,16 +259,3 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Within, this variable of the environment has this value."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before

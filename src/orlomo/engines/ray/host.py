@@ -21,6 +21,7 @@ from orlomo.engines.loops.opening import PRELOADED
 from orlomo.engines.loops.port import Come, Ended, Memory, Placed
 from orlomo.engines.loops.process import serve_loop
 from orlomo.engines.loops.processes import LoopProcesses
+from orlomo.engines.processes.fork_server import remove_place
 from orlomo.engines.processes.starter import Starter, failed, send
 from orlomo.engines.processes.worker import SlotReport
 from orlomo.engines.ray.worker import Array, Where, end_with_the_parent, view, where
@@ -83,6 +84,8 @@ class LoopHost:
                 message = processes.receive()
             except EOFError:
                 message = Ended() if processes.ended else processes.failure()
+                processes.end()
+                remove_place()  # here, because Ray kills this process
         if isinstance(message, Placed) and slot is not None:
             return Heard(message, _arrays({"params": slot.assignment["params"]}), _bytes(slot))
         if isinstance(message, SlotReport) and slot is not None:
