@@ -6,7 +6,6 @@ find damage. Who changes a file on purpose can change its seal too.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -240,9 +239,11 @@ class Seals:
         if not is_there(path):
             yield Finding(READABLE, f"is missing beside {BEST}")
             return
-        with contextlib.suppress(RunFolderError):
+        try:
             if read_bytes(path) != best_model.readable_of(self.folder).encode():
                 yield Finding(READABLE, f"is not what the run wrote: {BEST} has another row")
+        except RunFolderError as error:  # a link, or no regular file
+            yield Finding(READABLE, reason(error).removeprefix(f"{path} "))
 
     def _changes(self, base: Base) -> Iterable[Finding]:
         known = base.values.get("changes", [])
