@@ -73,6 +73,7 @@ def test_what_acts_is_escaped_and_what_does_not_is_left() -> None:
     [
         (("resume", "{}"), 0),
         (("replay", "{}"), 0),
+        (("verify", "{}"), 0),
         (("export", "{}", "--format", "csv", "-o", "{}-csv"), 0),
         (("export", "{}", "--format", "parquet", "-o", "{}-parquet"), 0),
         (("report", "{}", "-o", "{}.html"), 0),
