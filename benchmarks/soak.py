@@ -150,12 +150,13 @@ def descendants(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> float:
-    """MB, shared ones in proportion."""
+    """MB of its own, what a family shares in proportion; without mapped files, which others on the machine map, too."""
+    kilobytes = 0
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+            if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                kilobytes += int(line.split()[1])
+    return kilobytes / 1024
 
 
 def entries(folder: Path) -> int:
@@ -202,9 +203,14 @@ class Line(NamedTuple):
     noise: float
 
     @property
+    def allowed(self) -> float:
+        """Its bound; or three standard errors of the rise, up to three times the bound."""
+        return max(self.quantity.bound, min(3 * self.noise, 3 * self.quantity.bound))
+
+    @property
     def flat(self) -> bool:
-        """Whether it rises by no more than its bound, or than three standard errors of the rise."""
-        return self.rise <= max(self.quantity.bound, 3 * self.noise)
+        """Whether it rises by no more than that."""
+        return self.rise <= self.allowed
 
 
 def fit(quantity: Quantity, seconds: list[float], values: list[float]) -> Line:
@@ -266,8 +272,7 @@ def main() -> int:
     )
     for line in lines:
         what, unit = line.quantity, f" {line.quantity.unit}".rstrip()
-        bound = max(what.bound, 3 * line.noise)
-        numbers = " | ".join(f"{value:.1f}{unit}" for value in (line.first, line.last, line.rise, bound))
+        numbers = " | ".join(f"{value:.1f}{unit}" for value in (line.first, line.last, line.rise, line.allowed))
         print(f"| {what.name} | {numbers} | {'yes' if line.flat else 'NO'} |")
     growing = [line.quantity.name for line in lines if not line.flat]
     once = len(pairs) == int(reported.sum())

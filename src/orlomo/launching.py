@@ -30,6 +30,7 @@ from orlomo.printing import say
 from orlomo.records.leftovers import forget_if_empty
 from orlomo.records.recorder import create_folder, free_folder
 from orlomo.records.run import Run
+from orlomo.records.shapes import restoring
 from orlomo.records.tables import METRICS, MetricColumn
 from orlomo.report.export import summary_writer
 from orlomo.training import Warn, check_options, run_engine
@@ -178,9 +179,10 @@ def resume_loop(
         if saved is None:
             work = _begin_again(run, config, program, crew, stack)
         else:
-            crew.model, crew.data = model, data = from_json(saved.values["loop"])
+            with restoring(saved.position):
+                crew.model, crew.data = model, data = from_json(saved.values["loop"])
             evaluator = make_evaluator(model, config, program, stack)
-            work = OpenedWork(model, data, saved.tensors["server.params"], None, crew, evaluator)
+            work = OpenedWork(model, data, saved.params, None, crew, evaluator)
         return run_engine(run, config, work, job_count(jobs), ray, tensorboard, callbacks, workers)
 
 

@@ -34,6 +34,7 @@ from orlomo.records.folders import MODEL
 from orlomo.records.leftovers import check_begun, has_rows
 from orlomo.records.recorder import tidy
 from orlomo.records.run import Run
+from orlomo.records.shapes import restoring
 from orlomo.report.export import summary_writer, writes_in
 from orlomo.tasks.metrics import measured
 from orlomo.tasks.registry import task_of
@@ -140,18 +141,19 @@ def replay(
     callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = say,
 ) -> replaying.Replay:
-    """Compute a run again from its trace alone and say whether the parameters agree, bit for bit.
+    """Compute a run again from its trace, up to its newest checkpoint, and compare all that it recorded, bit for bit:
+    the order of its reports, parameters, losses and metrics; of a simulated run the times, too.
 
-    A task or method that only Python has must be given; of a run that `orlomo.launch` began, the function. Nothing is
-    evaluated: `callbacks` are called with `started`, `event` and `finished` only. `trust`: as for `resume`.
+    A task or method that only Python has must be given; of a run that `orlomo.launch` began, the function. `callbacks`
+    are called with `started`, `event` and `finished` only. `trust`: as for `resume`.
 
     A loop of your own runs again, in processes of this machine, as far as its rounds are in the trace: what it writes
     within a round it writes again. Where it computes otherwise, the replay ends and names the worker and the round.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
-    >>> replay(run.folder, jobs=1).agrees
-    True
+    >>> print(str(replay(run.folder, jobs=1))[:86])
+    103 of 103 reports, 2 of 2 evaluations: order, times, samples, parameters, losses and
     """
     listening = Callbacks(callbacks, warn)
     count = job_count(jobs)
@@ -216,7 +218,8 @@ def _with_change(run: Run, config: RunConfig, task: Task, epochs: float | None, 
     """The run with what is to be another from its checkpoint on written down; what is as it was is no change."""
     saved = run.resumable
     position = 0 if saved is None else saved.position
-    samples = 0 if saved is None else saved.values["ledger"]["samples"]
+    with restoring(position):
+        samples, ended = (0, False) if saved is None else (saved.values["ledger"]["samples"], saved.values["finished"])
     done = samples / task.size
     known = list(run.changes)
     if run.config.clock == "real":  # the events behind a lost checkpoint are gone, and with them where a change was
@@ -225,7 +228,6 @@ def _with_change(run: Run, config: RunConfig, task: Task, epochs: float | None, 
     learning_rate = None if learning_rate == config.method.learning_rate else learning_rate
     if epochs is not None or learning_rate is not None:
         now = changed(config, epochs, learning_rate)
-        ended = saved is not None and saved.values["finished"]
         enough = planned_samples(now, task) > samples - (not ended)
         require(enough, f"{run.folder} has done {done:.4g} epochs: give more than that, not {now.epochs:g}")
         time = datetime.now(UTC).isoformat(timespec="seconds")
@@ -253,7 +255,7 @@ def _say_what_is_lost(run: Run, warn: Warn) -> None:
     saved, events = run.checkpoint, run.some_events("kind", "finish")
     reports = int((events["kind"][saved.position if saved else 0 :] == "report").sum())
     if reports:
-        seconds = float(events["finish"][-1]) - (saved.values["real_seconds"] if saved else 0.0)
+        seconds = float(events["finish"][-1]) - (saved.values.get("real_seconds", 0.0) if saved else 0.0)
         since = "the last checkpoint" if saved else "the beginning (there is no checkpoint yet)"
         warn(f"lost: the work since {since}, {reports} reports in {seconds:.1f} s; it is computed again")
 

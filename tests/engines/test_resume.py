@@ -167,7 +167,7 @@ def test_replay_notices_other_parameters_and_an_impossible_trace(tmp_path: Path)
     assert len(warnings) == 1
     assert "events.csv is not what the run wrote, first in lines" in warnings[0]
     path.write_text(lines[0])
-    with pytest.raises(orlomo.OrlomoError, match="the trace is cut off"):
+    with pytest.raises(orlomo.OrlomoError, match="there is nothing to replay"):
         orlomo.replay(tmp_path / "run", task=classification(), jobs=1, warn=lambda text: None)
 
 

@@ -222,6 +222,7 @@ def _resume(options: argparse.Namespace) -> int:
     check_begun(options.folder.absolute())
     # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
+    _ = found.resumable  # an error where the record is damaged
     changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}
     trusted = False
     if not found.finished or changes != {"epochs": None, "learning_rate": None}:

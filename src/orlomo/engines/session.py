@@ -27,6 +27,7 @@ from orlomo.errors import Diverged, OrlomoError, ReportRefused, RunFolderError
 from orlomo.methods.messages import Assignment, Report, WorkerState
 from orlomo.methods.state import all_finite
 from orlomo.records.checkpoint import Checkpoint, Values
+from orlomo.records.shapes import restoring
 from orlomo.records.tables import Row
 from orlomo.tasks.evaluation import Evaluation
 
@@ -73,9 +74,11 @@ class Session:
         total: int,
         callbacks: Callbacks | None = None,
         evaluates: bool = True,
+        due: Callable[[], bool] | None = None,
     ):
+        """`due`: of a replay, which evaluates where the run did; callbacks are not told of it."""
         self.config, self.work, self.recorder, self.total = config, work, recorder, total
-        self.callbacks, self._evaluates = callbacks or Callbacks(), evaluates
+        self.callbacks, self._evaluates, self._due = callbacks or Callbacks(), evaluates, due
         initial = work.initial(config)
         params = initial.params.to(config.server_device)
         self.server = config.method.server(params, config.workers, work.size, initial.layout)
@@ -172,8 +175,8 @@ class Session:
         epoch = ledger.samples / self.work.size
         # Counted in intervals, not in seconds or reports since the last: a long round skips some and stays on the grid.
         # While a barrier is half full the parameters are between two iterations: evaluations wait until it is closed.
-        passed = epoch >= self._evaluated * self.config.evaluate_every
-        if not self._evaluates or not ledger.settled or not (passed or (at_end and self.reports > self._evaluated_at)):
+        passed = epoch >= self._evaluated * self.config.evaluate_every or (at_end and self.reports > self._evaluated_at)
+        if not self._evaluates or not ledger.settled or not (passed if self._due is None else self._due()):
             return
         self._evaluated_at = self.reports
         self._evaluated = int(epoch / self.config.evaluate_every) + 1
@@ -219,7 +222,8 @@ class Session:
             self._pending.popleft()
             full = {**first.row, **result.values}
             self.recorder.metric(full)
-            self.callbacks.evaluation(Evaluated(full, first.params, first.buffers))
+            if self._due is None:
+                self.callbacks.evaluation(Evaluated(full, first.params, first.buffers))
             self.callbacks.check()
 
     def combined_buffers(self) -> Tensor | None:
@@ -289,46 +293,53 @@ class Session:
 
     def load(self, saved: Checkpoint) -> list[Assignment]:
         """Continue from a checkpoint; returns the assignments that were in flight."""
-        tensors, values = saved.tensors, saved.values
-        self.server.load_state_dict({**saved.below("server"), "numbers": values["numbers"], "ledger": values["ledger"]})
-        self.events, self.reports = saved.position, values["reports"]
-        self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
-        self._evaluated_at = values.get("evaluated_at", -1)
-        self.callbacks.stop_reason = values.get("stopped")
-        device = self.config.server_device
-        for position, row in enumerate(values["evaluations"]):
-            params, buffers = tensors[f"evaluation.{position}.params"], tensors.get(f"evaluation.{position}.buffers")
-            on_device = None if buffers is None else _bytes(buffers).to(device)
-            self._pending.append(_PendingEvaluation(row, params.to(device), on_device))
-        for worker, buffers in saved.below("buffers").items():
-            self._worker_buffers[int(worker)] = _bytes(buffers).to(device)
-        if "newest_buffers" in tensors:
-            self._newest_buffers = tensors["newest_buffers"].to(device)
-        assignments = []
-        for worker, index, round_, rate, steps, first in values["held"]:
-            sent = {name: vector.to(device) for name, vector in saved.below(f"held.{index}").items()}
-            assignments.append(Assignment(worker, index, round_, sent, rate, steps, first))
-        return assignments
+        with restoring(saved.position):
+            tensors, values = saved.tensors, saved.values
+            self.server.load_state_dict(
+                {**saved.below("server"), "numbers": values["numbers"], "ledger": values["ledger"]}
+            )
+            if not all_finite(self.server.params):
+                raise ValueError("its parameters are not finite")
+            self.events, self.reports = saved.position, values["reports"]
+            self._evaluated, self._earlier_seconds = values["evaluated"], values["real_seconds"]
+            self._evaluated_at = values.get("evaluated_at", -1)
+            self.callbacks.stop_reason = values.get("stopped")
+            device = self.config.server_device
+            for position, row in enumerate(values["evaluations"]):
+                params, buffers = (
+                    tensors[f"evaluation.{position}.params"],
+                    tensors.get(f"evaluation.{position}.buffers"),
+                )
+                on_device = None if buffers is None else buffers.view(torch.uint8).to(device)
+                self._pending.append(_PendingEvaluation(row, self._like_params(params).to(device), on_device))
+            for worker, buffers in saved.below("buffers").items():  # vectors of numbers in earlier versions
+                self._worker_buffers[int(worker)] = buffers.view(torch.uint8).to(device)
+            if "newest_buffers" in tensors:
+                self._newest_buffers = tensors["newest_buffers"].to(device)
+            assignments = []
+            for worker, index, round_, rate, steps, first in values["held"]:
+                sent = {
+                    name: self._like_params(vector).to(device) for name, vector in saved.below(f"held.{index}").items()
+                }
+                assignments.append(Assignment(worker, index, round_, sent, rate, steps, first))
+            return assignments
 
     def load_states(self, saved: Checkpoint) -> dict[int, WorkerState]:
         """What the workers kept between rounds, by worker; called after `load`."""
-        device, keeps = self.config.server_device, self._encoding.keeps
-        states = {}
-        for worker, numbers in saved.values["worker_numbers"]:
-            buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
-            vectors, optimizer = saved.below(f"worker.{worker}"), saved.tensors.get(f"optimizer.{worker}")
-            states[worker] = WorkerState(vectors, numbers, buffers, optimizer).to(device)
-        return states
+        with restoring(saved.position):
+            device, keeps = self.config.server_device, self._encoding.keeps
+            states = {}
+            for worker, numbers in saved.values["worker_numbers"]:
+                buffers = self._worker_buffers.get(worker) if keeps else None  # a worker keeps what it reported last
+                vectors, optimizer = saved.below(f"worker.{worker}"), saved.tensors.get(f"optimizer.{worker}")
+                states[worker] = WorkerState(vectors, numbers, buffers, optimizer).to(device)
+            return states
 
-
-def _bytes(buffers: Tensor) -> Tensor:
-    """Those of a checkpoint, which was a vector of numbers in earlier versions."""
-    return buffers.view(torch.uint8)
-
-
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
-    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+    def _like_params(self, vector: Tensor) -> Tensor:
+        own = self.server.params
+        if (vector.shape, vector.dtype) != (own.shape, own.dtype):
+            raise ValueError(f"a vector of {tuple(vector.shape)}, {vector.dtype}, is not of this model")
+        return vector
 
 
 def checksum(vector: Tensor) -> str:

@@ -95,8 +95,14 @@ class Server:
         """Continue from a `state_dict` of the same method and size."""
         own = self.state.vectors
         for name, vector in own.items():
-            if name not in state or state[name].shape != vector.shape:
+            found = state.get(name)
+            if found is None or (found.shape, found.dtype) != (vector.shape, vector.dtype):
                 raise ConfigError(f"the saved state does not fit this method and model: {name} is missing or differs")
+        for name, value in self.ledger.state_dict().items():
+            if isinstance(value, (int, float)) != isinstance(state["ledger"].get(name), (int, float)):
+                raise ConfigError(
+                    f"the saved state does not fit this method: {name} of its ledger is missing or differs"
+                )
         for name, vector in own.items():
             vector.copy_(state[name])
         self.state.numbers.clear()

@@ -29,8 +29,10 @@ from orlomo.files import (
     write_atomically,
     write_text_atomically,
 )
+from orlomo.methods.state import all_finite
 from orlomo.reading import parse_json, read_json
 from orlomo.records.digests import sha256_of
+from orlomo.records.shapes import check_shapes
 
 KEEP = 3
 """Checkpoints that are kept, the newest ones."""
@@ -41,6 +43,8 @@ STEM = re.compile("[0-9]{9,18}")
 JSON_BYTES = 1 << 28
 """The largest JSON file of a checkpoint: it grows with the number of workers."""
 
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError)
+"""What a damaged file may cause."""
 
 Values: TypeAlias = dict[str, Any]
 """Plain values by name, as in a JSON file."""
@@ -53,6 +57,16 @@ class Checkpoint:
     position: int
     tensors: dict[str, Tensor]
     values: Values
+
+    @property
+    def params(self) -> Tensor:
+        """The server's parameters."""
+        found = self.tensors.get("server.params")
+        if found is None or not found.is_floating_point() or found.dim() != 1 or not all_finite(found):
+            raise RunFolderError(
+                f"checkpoint {self.position} is damaged: it has no parameters, or not of finite numbers"
+            )
+        return found
 
     def below(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin so, by the rest of their names."""
@@ -131,13 +145,11 @@ def check(folder: Path, position: int) -> None:
         if text != _text(content):
             raise RunFolderError(f"checkpoint {path} is damaged: it is not as it was written")
         content = _read(path)
-        if content["position"] != position:
-            raise RunFolderError(f"checkpoint {path} is damaged: it is that of position {content['position']}")
         tensors = path.with_suffix(".safetensors")
         if sha256_of(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: the checksum of its tensors does not match")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
+    except DAMAGED as error:
+        raise _damaged(path, error) from None
 
 
 def load(folder: Path, position: int) -> Checkpoint:
@@ -151,8 +163,8 @@ def load(folder: Path, position: int) -> Checkpoint:
         with name_to_read(tensors) as opened:
             loaded = {name: tensor.clone() for name, tensor in load_file(opened).items()}  # not tied to the file
         return Checkpoint(content["position"], loaded, content["values"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
+    except DAMAGED as error:
+        raise _damaged(path, error) from None
 
 
 def newest_values(folder: Path) -> Values:
@@ -168,10 +180,8 @@ def read_values(folder: Path, position: int) -> Values:
     path = folder / f"{position:09d}.json"
     try:
         values: Values = _read(path)["values"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
-    if not isinstance(values, dict):
-        raise RunFolderError(f"checkpoint {path} is damaged: it has no values")
+    except DAMAGED as error:
+        raise _damaged(path, error) from None
     return values
 
 
@@ -180,7 +190,18 @@ def _read(path: Path) -> Values:
     content: Values = read_json(path, JSON_BYTES, finite=False)
     if content.pop("sha256") != _seal(content):
         raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
+    if content["position"] != int(path.stem) or type(content["position"]) is not int:
+        raise RunFolderError(f"checkpoint {path} is damaged: it is of another position")
+    try:
+        check_shapes(content["values"])
+    except RunFolderError as error:
+        raise RunFolderError(f"checkpoint {path} is damaged: {error}") from None
     return content
+
+
+def _damaged(path: Path, error: Exception) -> RunFolderError:
+    what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return RunFolderError(f"checkpoint {path} is damaged: {what}")
 
 
 def _text(content: Values) -> str:

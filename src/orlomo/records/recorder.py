@@ -35,7 +35,7 @@ from orlomo.records.folders import (
 )
 from orlomo.records.leftovers import half_written, is_unbegun
 from orlomo.records.run import Run
-from orlomo.records.seals import sealed_in
+from orlomo.records.seals import Sealed, sealed_in
 from orlomo.records.tables import EVENTS, LOOP_ROUNDS, MetricColumn, Row, TableWriter, metrics_schema
 
 DISK_RETRY_SECONDS = 10.0
@@ -62,7 +62,7 @@ class RunRecorder:
         self._lock = lock(folder)
         # What a killed process wrote after its last checkpoint is cut off: it is computed again.
         kept = resumed.values["files"] if resumed else {"events": 0, "metrics": 0}
-        sealed = sealed_in(resumed.values if resumed else {})
+        sealed = sealed_in(resumed.values) if resumed else Sealed()
         columns = metrics_schema(read_measured(folder))
         with writing_to(folder, resume_command(folder)):
             _remove_half_written(folder)

@@ -264,7 +264,7 @@ class Run:
         """The server's parameters: at the end, or at the newest checkpoint."""
         if self.checkpoint is None:
             raise RunFolderError(f"{self.folder} has no checkpoint yet")
-        return self.checkpoint.tensors["server.params"]
+        return self.checkpoint.params
 
     @property
     def virtual(self) -> bool:

@@ -51,6 +51,9 @@ class Sealed:
 
 def sealed_in(values: Values) -> Sealed:
     """The seals in the values of a checkpoint; an error where they are none that a run writes."""
+    for name in ("files", "config_sha256"):
+        if name not in values:
+            raise RunFolderError(f"it has no {name!r}")
     found = values.get("sealed")
     if found is None:
         return Sealed()
@@ -139,7 +142,8 @@ class Seals:
         found = checkpoints.load_newest(folder, passed.append, self.check)
         if found is not None or not passed:
             return found, passed, True
-        return checkpoints.load_newest(folder, lambda text: None), passed, False
+        whole = checkpoints.load_newest(folder, lambda text: None, _check_seals)
+        return whole, passed, False
 
     def check(self, found: Checkpoint) -> None:
         """An error where a checkpoint counts on something else than the other files are."""
@@ -250,6 +254,10 @@ class Seals:
             self.notes.append(f"{CHANGES}: {len(now) - len(known)} after checkpoint {base.position} not sealed")
         elif sealed is not None and sha256_of(self.folder / CHANGES) != sealed:
             yield Finding(CHANGES, f"is not what the run wrote {base.by}")
+
+
+def _check_seals(found: Checkpoint) -> None:
+    sealed_in(found.values)
 
 
 def reason(error: Exception) -> str:

@@ -68,7 +68,7 @@ def summarise(run: Run) -> Summary:
     # A loop of the user's own may have no evaluation: then what the trace and the checkpoint say.
     otherwise = {"seconds": float(events["finish"][-1]) if len(events["finish"]) else math.nan}
     if checkpoint is not None:
-        otherwise["real_seconds"] = checkpoint.values["real_seconds"]
+        otherwise["real_seconds"] = float(checkpoint.values.get("real_seconds", math.nan))
 
     def last(name: str) -> float:
         return float(metrics[name][-1]) if len(metrics["iteration"]) else otherwise.get(name, math.nan)
@@ -88,7 +88,7 @@ def summarise(run: Run) -> Summary:
         real_seconds=last("real_seconds"),
         mean_delay=float(delays.mean()) if len(delays) else math.nan,
         max_delay=int(delays.max()) if len(delays) else 0,
-        params_checksum=checkpoint.values["params_checksum"] if checkpoint else "",
+        params_checksum=checkpoint.values.get("params_checksum", "") if checkpoint else "",
     )
 
 

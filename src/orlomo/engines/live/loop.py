@@ -26,6 +26,7 @@ from orlomo.methods.messages import Assignment, Report
 from orlomo.records.folders import resume_command
 from orlomo.records.log import Log
 from orlomo.records.recorder import DISK_RETRY_SECONDS
+from orlomo.records.shapes import restoring
 from orlomo.records.tables import Row
 
 EVALUATIONS_WAITING = 2
@@ -60,8 +61,9 @@ class Live(Engine):
         self.membership = Membership(limit, keeps)
         if resumed is not None:
             self._held = {assignment.worker: assignment for assignment in self.session.load(resumed)}
-            table = resumed.values["membership"]
-            self.membership = Membership.from_json(table, limit=limit, keeps_worker_state=keeps)
+            with restoring(resumed.position):
+                table = resumed.values["membership"]
+                self.membership = Membership.from_json(table, limit=limit, keeps_worker_state=keeps)
 
     @property
     def at_end(self) -> bool:

@@ -12,6 +12,7 @@ from orlomo.engines.session import Session, checksum
 from orlomo.loop.messages import SHARED, Order, RoundFacts, Welcome
 from orlomo.methods.messages import Assignment, Report
 from orlomo.records.checkpoint import Checkpoint
+from orlomo.records.shapes import restoring
 
 
 class Bookkeeping:
@@ -25,9 +26,10 @@ class Bookkeeping:
         self.blocks: Blocks | None = work.blocks(session.config) if work.data.sampling == SHARED else None
         self._ahead = work.ahead(session.config)
         if resumed is not None:
-            self.clock, self.initial = resumed.values["clock"], resumed.values["initial"]
-            if self.blocks is not None:
-                self.blocks = Blocks.from_json(resumed.values["blocks"], session.config.workers)
+            with restoring(resumed.position):
+                self.clock, self.initial = resumed.values["clock"], resumed.values["initial"]
+                if self.blocks is not None:
+                    self.blocks = Blocks.from_json(resumed.values["blocks"], session.config.workers)
 
     @property
     def complete(self) -> bool:

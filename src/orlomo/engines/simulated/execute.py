@@ -6,7 +6,7 @@ The simulated engine makes its schedule first, `replay` reads one from events.cs
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orlomo.clusters.schedule import DEPARTURES, DROP, REPORT, Schedule
 from orlomo.config import RunConfig
@@ -43,6 +43,7 @@ class Execution:
         jobs: int,
         callbacks: Callbacks | None = None,
         evaluates: bool = True,
+        due: Callable[[], bool] | None = None,
         resumed: Checkpoint | None = None,
     ):
         position = 0 if resumed is None else resumed.position
@@ -53,7 +54,9 @@ class Execution:
         self._jobs = jobs
         self._columns = {name: column.tolist() for name, column in schedule.columns.items()}
         total = int(schedule.reports.sum())
-        self.session = Session(config, TaskWork(task), recorder, total=total, callbacks=callbacks, evaluates=evaluates)
+        self.session = Session(
+            config, TaskWork(task), recorder, total=total, callbacks=callbacks, evaluates=evaluates, due=due
+        )
         self._first_assignments: list[Assignment] = []
         self._states: dict[int, WorkerState] = {}  # what workers keep between rounds
         if resumed is not None:
@@ -188,7 +191,7 @@ def verify(server: Server, row: Row, learning_rate: float) -> None:
 
 def check_schedule(schedule: Schedule, saved: Checkpoint) -> None:
     """An error unless a checkpoint was written in a run with this schedule."""
-    if saved.values["schedule"] != schedule.digest():
+    if saved.values.get("schedule") != schedule.digest():
         raise OrlomoError(
             "the schedule made from config.toml is not the one this run began with: "
             "the task has changed, or this is another version of orlomo or numpy"

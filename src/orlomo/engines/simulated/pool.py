@@ -112,7 +112,8 @@ class InlinePool(Pool):
 
     def next(self) -> tuple[int, Result]:
         ticket, request = self._waiting.popleft()
-        with on_threads(self._threads):
+        # Engines on real time evaluate on one thread, however many a worker has.
+        with on_threads(self._threads if isinstance(request, RoundRequest) else 1):
             if isinstance(request, RoundRequest):
                 home = request.assignment.params.device
                 # A copy: a signal may end this round in the middle, and a checkpoint must hold the state before it.

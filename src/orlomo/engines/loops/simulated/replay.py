@@ -10,7 +10,7 @@ import dataclasses
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from orlomo.clusters.schedule import DEPARTURES, DROP, KINDS, REPORT
+from orlomo.clusters.schedule import DEPARTURES, DROP, KINDS, REPORT, Schedule
 from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks
 from orlomo.engines.live.crew import Arrived
@@ -19,20 +19,24 @@ from orlomo.engines.loops.bookkeeping import Bookkeeping
 from orlomo.engines.loops.facts import differs
 from orlomo.engines.loops.live import visible
 from orlomo.engines.loops.opening import OpenedWork, local_crew, open_loop
+from orlomo.engines.loops.simulated.engine import EVALUATIONS_WAITING, RoundTimes
 from orlomo.engines.loops.simulated.ordered import Ordered
 from orlomo.engines.loops.simulated.rounds import Outcome, Rounds
 from orlomo.engines.loops.work import from_json
+from orlomo.engines.processes.evaluator import EvaluationFailed
 from orlomo.engines.session import Session, checksum
 from orlomo.engines.signals import Signals
+from orlomo.engines.simulated.comparing import Comparison
 from orlomo.engines.simulated.execute import verify
-from orlomo.engines.simulated.replay import Comparison, Replay, announced, compared_checkpoint, outcome, trace_of
-from orlomo.errors import ConfigError, OrlomoError
+from orlomo.engines.simulated.replay import Replay, announced, compared_checkpoint, outcome, trace_of
+from orlomo.errors import ConfigError, OrlomoError, RunFolderError
 from orlomo.loop.messages import Lease, RoundFacts
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment, Report
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.records.run import Run
-from orlomo.records.tables import Columns, Row
+from orlomo.records.shapes import restoring
+from orlomo.records.tables import LOOP_ROUNDS, Columns, Row
 
 OTHER_START = "the program does not begin at the same parameters: seed it"
 
@@ -58,28 +62,42 @@ def replay(run: Run, config: RunConfig, program: Program, *, jobs: int, callback
         crew = stack.enter_context(local_crew(config, program, lambda rank: visible(config, rank), together=1))
         config, work = open_loop(crew, config, program, stack)
         _check_program(work, saved)
-        comparison = Comparison(run.event_columns, run.metric_columns)
-        session = Session(config, work, comparison, total=_reports(run), callbacks=callbacks, evaluates=False)
+        trace = trace_of(run.event_columns, saved.position)
+        comparison = Comparison(run, saved, len(trace))
+        session = Session(
+            config,
+            work,
+            comparison,
+            total=comparison.recorded_reports,
+            callbacks=callbacks,
+            evaluates=work.evaluates,
+            due=comparison.is_due,
+        )
         comparison.session = session
         with announced(run, config, session.total, callbacks), Signals() as signals:
-            if checksum(session.server.params) != saved.values["initial"]:
-                return outcome(saved, comparison, 0, OTHER_START)
-            again = _Again(session, work, run, saved, Rounds(crew, jobs, signals.obey))
+            if checksum(session.server.params) != saved.values.get("initial"):
+                return outcome(comparison, OTHER_START)
+            again = _Again(comparison, work, run, trace, Rounds(crew, jobs, signals.obey))
             try:
                 again.run()
             except signals.Stop as stop:
                 raise signals.interrupted(stop) from None
-        return outcome(saved, comparison, session.events, again.why)
+            except EvaluationFailed as error:
+                raise OrlomoError(str(error)) from None
+        return outcome(comparison, again.why)
 
 
 class _Again(Ordered):
     """The recorded events, once more."""
 
-    def __init__(self, session: Session, work: OpenedWork, run: Run, saved: Checkpoint, rounds: Rounds):
+    def __init__(self, comparison: Comparison, work: OpenedWork, run: Run, trace: Schedule, rounds: Rounds):
+        session = comparison.session
+        assert session is not None
+        self._comparison = comparison
         super().__init__(session, Bookkeeping(session, work, None))
         work.crew.present = self.books.present
-        self._rounds, self._count = rounds, saved.position
-        columns = {name: column.tolist() for name, column in trace_of(run.event_columns, self._count).columns.items()}
+        self._rounds, self._count, self._evaluator = rounds, len(trace), work.evaluator
+        columns = {name: column.tolist() for name, column in trace.columns.items()}
         self._rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         self._recorded = {key: row for key, row in _rounds_of(run.round_columns) if row.event < self._count}
         self._last: dict[tuple[int, int], int] = {}  # by worker and when it was welcomed: its last event
@@ -89,14 +107,20 @@ class _Again(Ordered):
             self._last[worker, row.facts.welcomed] = row.event
             self._starts.setdefault(row.facts.welcomed, {})[worker] = row.facts.rank
         self.why = ""
+        # Of a run on virtual time: how long each round takes, and when those under way began.
+        self._times = RoundTimes(session, work) if run.virtual else None
+        self._begun: dict[int, tuple[float, float, float]] = {}  # by worker: start, compute, finish
+        self._now = 0.0
 
     def run(self) -> None:
         """Up to the last recorded event, or to the first report that is another: then `why` says so."""
         session = self.session
         self.hand(session.server.start())
+        session.evaluate_if_due(self._evaluator, 0.0, at_end=False)
         while session.events < self._count and not self.why:
             self._start()
             row = self._rows[session.events]
+            self._now = row["finish"]
             self.without = []  # that they leave is in the record
             if row["kind"] in (REPORT, DROP):
                 self._report(row)
@@ -106,7 +130,10 @@ class _Again(Ordered):
             else:
                 self.join(row["worker"], KINDS[row["kind"]], row["finish"])
             self.wake()
-            session.callbacks.check()
+            session.evaluate_if_due(self._evaluator, row["finish"], at_end=False)
+            session.gather(self._evaluator, EVALUATIONS_WAITING)
+        if not self.why:
+            session.gather(self._evaluator, 0)
 
     def chief(self, assignment: Assignment) -> int:
         """As recorded."""
@@ -116,6 +143,8 @@ class _Again(Ordered):
     def sent(self, assignment: Assignment) -> None:
         """It is computed if its report is in the record."""
         worker, number = assignment.worker, assignment.round
+        if self._times is not None:
+            self._begun[worker] = self._now, *self._times(assignment, self._now)
         row, leases = self._recorded.get((worker, number)), assignment.order.leases
         if row is None:
             return
@@ -137,6 +166,8 @@ class _Again(Ordered):
         self.why = _difference(found, known, f"worker {worker}, round {number}")
         if self.why or not isinstance(found, Arrived):
             return
+        if self._times is not None:
+            self._comparison.compare_times(row, self._begun[worker])
         following = self._rows[event + 1] if event + 1 < self._count else None
         # Not answered in the run either: it was asked to leave, and did so after this report.
         leaves = following is not None and (KINDS[following["kind"]], following["worker"]) == ("leave", worker)
@@ -176,19 +207,19 @@ def _difference(found: Outcome, known: Recorded, where: str) -> str:
 
 
 def _check_program(work: OpenedWork, saved: Checkpoint) -> None:
-    model, data = from_json(saved.values["loop"])
+    with restoring(saved.position):
+        model, data = from_json(saved.values["loop"])
     if (difference := differs(work.model, model)) is not None:
         raise ConfigError(f"the program does not train what the run did: {difference}".replace("the first", "the run"))
     if work.data != data:
         raise ConfigError(f"the program does not train on what the run did: on {work.data}, the run on {data}")
 
 
-def _reports(run: Run) -> int:
-    return int((run.event_columns["kind"] == KINDS[REPORT]).sum())
-
-
 def _rounds_of(columns: Columns) -> list[tuple[tuple[int, int], Recorded]]:
     """The rows of rounds.csv, by worker and round."""
+    if missing := [name for name in LOOP_ROUNDS if name not in columns]:
+        raise RunFolderError(f"rounds.csv has no column {missing[0]!r}: it does not say what the rounds used")
+    columns = {name: columns[name] for name in LOOP_ROUNDS}
     found = []
     for values in zip(*(column.tolist() for column in columns.values()), strict=True):
         row = dict(zip(columns, values, strict=True))
