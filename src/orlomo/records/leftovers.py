@@ -84,22 +84,11 @@ def forget_if_empty(folder: Path) -> None:
 
 def has_rows(path: Path) -> bool:
     """Whether there is more than the header in a table."""
-    return _begins(path)[1]
-
-
-def has_header(path: Path) -> bool:
-    """Whether there is a whole line in a table."""
-    return _begins(path)[0]
-
-
-def _begins(path: Path) -> tuple[bool, bool]:
     try:
         with open_to_read(path) as file:
-            header = file.readline(LONGEST_LINE)
-            whole = header.endswith(b"\n") or len(header) == LONGEST_LINE
-            return whole, whole and bool(file.read(1))
+            return file.readline(LONGEST_LINE).endswith(b"\n") and bool(file.read(1))
     except FileNotFoundError:
-        return False, False
+        return False
 
 
 def _remove_inside(folder: Path, ours: re.Pattern[str]) -> None:

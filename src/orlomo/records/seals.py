@@ -215,9 +215,7 @@ class Seals:
             if name != MODEL or base.values.get("finished"):
                 yield Finding(name, f"is missing {base.by}")
         elif sha256_of(path) != sealed:
-            if (
-                name == MODEL and not self.done
-            ):  # killed at the second end of a run, before the checkpoint that seals it
+            if name == MODEL and not self.done:  # killed at the end of a run that was continued
                 self.notes.append(f"{name}: not sealed yet")
             else:
                 yield Finding(name, f"is not what the run wrote {base.by}")
