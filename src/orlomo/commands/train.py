@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orlomo import config
 from orlomo.commands.flags import (
     METHOD_FLAGS,
+    MOST_SEEDS,
     Commands,
     add_common,
     add_ray,
@@ -26,7 +27,7 @@ from orlomo.commands.flags import (
 from orlomo.commands.output import print_json
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
-from orlomo.errors import ConfigError, Interrupted, require
+from orlomo.errors import ConfigError, Interrupted, require, require_at_most
 from orlomo.printing import say
 from orlomo.values import Table, from_text, helps, hints_of, path_of
 
@@ -146,6 +147,7 @@ def _compare(options: argparse.Namespace) -> int:
 
     names = name_list(options.methods)
     require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
+    require_at_most(options.seeds, MOST_SEEDS, "--seeds")
     configs = {label(name): made for name, made in _configs(options, names).items()}
     require(len(configs) == len(names), "--methods names two methods that would share a folder: rename one's file")
     task = next(iter(configs.values()))[0].task
@@ -222,6 +224,7 @@ def _resume(options: argparse.Namespace) -> int:
     check_begun(options.folder.absolute())
     # Its warnings would be repeated by `resume`.
     found = Run(options.folder, lambda text: None)
+    _ = found.resumable  # an error where the record is damaged
     changes = {"epochs": options.epochs, "learning_rate": options.learning_rate}
     trusted = False
     if not found.finished or changes != {"epochs": None, "learning_rate": None}:

@@ -70,6 +70,7 @@ def is_done(cell: Cell) -> bool:
         same, done = read_text(note).endswith(write(cell.config)), True
     elif (cell.folder / "config.toml").exists():
         run = Run(cell.folder)
+        _ = run.resumable  # an error where the record is damaged
         same, done = same_run(run.config, cell.config), run.finished
     else:
         return False

@@ -16,7 +16,8 @@ from orlomo.engines.loops.blocks import Blocks
 from orlomo.engines.work import Initial, Work
 from orlomo.errors import ConfigError
 from orlomo.loop.buffers import encoding
-from orlomo.loop.messages import SHARED, DataFacts, ModelFacts
+from orlomo.loop.messages import SHARED, DataFacts, Lease, ModelFacts
+from orlomo.methods.messages import Assignment
 from orlomo.methods.state import Layout
 
 
@@ -57,6 +58,15 @@ class LoopWork(Work):
             return self.data.block
         batches = config.method.local_steps * self.data.accumulate
         return batches * self.data.batch_size * (config.group or 1) if self.data.sampling == SHARED else batches
+
+    def steps_in(self, assignment: Assignment, config: RunConfig) -> int:
+        """Optimizer steps for which this round has samples."""
+        data = self.data
+        if data.sampling != SHARED or data.block is not None:
+            return assignment.local_steps
+        per_step = data.batch_size * data.accumulate * (config.group or 1)
+        lease: Lease = assignment.order.leases[0]
+        return max(1, -(-lease.samples // per_step))
 
     def blocks(self, config: RunConfig) -> Blocks:
         """All samples of the run, none of them used yet."""

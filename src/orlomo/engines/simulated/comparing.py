@@ -73,6 +73,13 @@ class Comparison:
         if first is not None:
             self._differs(int(trace["iteration"][first[0]]), first[1])
 
+    def compare_times(self, row: Row, computed: tuple[float, float, float]) -> None:
+        """The start, compute and finish of a round of a user's loop on virtual time."""
+        self._has_order = True
+        for name, value in zip(("start", "compute", "finish"), computed, strict=True):
+            if row[name] != value:
+                self._differs(row["iteration"], f"{name} is {row[name]} in events.csv and {value} by the config")
+
     def _differs(self, iteration: int, what: str) -> None:
         if self.first_difference is None or iteration < self.first_difference:
             self.first_difference, self.what = iteration, what

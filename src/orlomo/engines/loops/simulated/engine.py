@@ -25,7 +25,6 @@ from orlomo.engines.registry import ENGINES
 from orlomo.engines.session import Session
 from orlomo.engines.signals import Signals
 from orlomo.errors import ConfigError, OrlomoError, require
-from orlomo.loop.messages import SHARED, Lease
 from orlomo.loop.program import Program
 from orlomo.methods.messages import Assignment
 from orlomo.records.log import Log
@@ -36,6 +35,23 @@ EVALUATIONS_WAITING = 2
 
 Event = tuple[float, int, int, int, int, float, float]
 """Time, priority, serial, kind, worker, and of a report: start and compute time (else 0)."""
+
+
+class RoundTimes:
+    """How long the rounds of a run on virtual time take."""
+
+    def __init__(self, session: Session, work: OpenedWork):
+        self._config, self._work = session.config, work
+        cluster, method = self._config.cluster, self._config.method
+        vectors = len(method.sent_vectors()) + len(method.report_vectors)
+        self._compute = ComputeTimes(cluster, self._config.workers, method.local_steps, self._config.seed)
+        self._transfer = cluster.transfer_seconds(vectors * session.server.params.nbytes)
+
+    def __call__(self, assignment: Assignment, start: float) -> tuple[float, float]:
+        """The seconds it computes, and when its report arrives."""
+        steps = self._work.steps_in(assignment, self._config)
+        compute = self._compute(assignment.worker, assignment.round, steps)
+        return compute, start + compute + self._transfer
 
 
 class SimulatedLoop(Engine, Ordered):
@@ -61,9 +77,7 @@ class SimulatedLoop(Engine, Ordered):
         Ordered.__init__(self, session, Bookkeeping(session, work, resumed))
         self.log = Log(setup.folder, setup.callbacks.warning)
         cluster, method = config.cluster, config.method
-        vectors = len(method.sent_vectors()) + len(method.report_vectors)
-        self._times = ComputeTimes(cluster, config.workers, method.local_steps, config.seed)
-        self._transfer = cluster.transfer_seconds(vectors * session.server.params.nbytes)
+        self._times = RoundTimes(session, work)
         self._queue: EventQueue[Event] = EventQueue(bucket_seconds=method.local_steps * cluster.step_seconds / 256)
         self._serial = 0
         self._owed: dict[int, int] = {}  # by worker: the serial of the report that it owes
@@ -244,21 +258,11 @@ class SimulatedLoop(Engine, Ordered):
     def sent(self, assignment: Assignment) -> None:
         """The round will be over when the samples are computed and the vectors have travelled."""
         worker = assignment.worker
-        compute = self._times(worker, assignment.round, self._steps(assignment))
+        compute, time = self._times(assignment, self._now)
         serial = self._serial = self._serial + 1
         self._owed[worker] = serial
-        time = self._now + compute + self._transfer
         self._queue.push((time, 1, serial, REPORT, worker, self._now, compute))
         self._rounds.offer(assignment, time, serial)
-
-    def _steps(self, assignment: Assignment) -> int:
-        """Optimizer steps for which this round has samples."""
-        data = self.opened.data
-        if data.sampling != SHARED or data.block is not None:
-            return assignment.local_steps
-        per_step = data.batch_size * data.accumulate * (self.session.config.group or 1)
-        lease: Lease = assignment.order.leases[0]
-        return max(1, -(-lease.samples // per_step))
 
     def _start(self, workers: list[int]) -> None:
         for worker in workers:

@@ -19,7 +19,7 @@ from orlomo.engines.loops.bookkeeping import Bookkeeping
 from orlomo.engines.loops.facts import differs
 from orlomo.engines.loops.live import visible
 from orlomo.engines.loops.opening import OpenedWork, local_crew, open_loop
-from orlomo.engines.loops.simulated.engine import EVALUATIONS_WAITING
+from orlomo.engines.loops.simulated.engine import EVALUATIONS_WAITING, RoundTimes
 from orlomo.engines.loops.simulated.ordered import Ordered
 from orlomo.engines.loops.simulated.rounds import Outcome, Rounds
 from orlomo.engines.loops.work import from_json
@@ -77,7 +77,7 @@ def replay(run: Run, config: RunConfig, program: Program, *, jobs: int, callback
         with announced(run, config, session.total, callbacks), Signals() as signals:
             if checksum(session.server.params) != saved.values.get("initial"):
                 return outcome(comparison, OTHER_START)
-            again = _Again(session, work, run, trace, Rounds(crew, jobs, signals.obey))
+            again = _Again(comparison, work, run, trace, Rounds(crew, jobs, signals.obey))
             try:
                 again.run()
             except signals.Stop as stop:
@@ -90,7 +90,10 @@ def replay(run: Run, config: RunConfig, program: Program, *, jobs: int, callback
 class _Again(Ordered):
     """The recorded events, once more."""
 
-    def __init__(self, session: Session, work: OpenedWork, run: Run, trace: Schedule, rounds: Rounds):
+    def __init__(self, comparison: Comparison, work: OpenedWork, run: Run, trace: Schedule, rounds: Rounds):
+        session = comparison.session
+        assert session is not None
+        self._comparison = comparison
         super().__init__(session, Bookkeeping(session, work, None))
         work.crew.present = self.books.present
         self._rounds, self._count, self._evaluator = rounds, len(trace), work.evaluator
@@ -104,6 +107,10 @@ class _Again(Ordered):
             self._last[worker, row.facts.welcomed] = row.event
             self._starts.setdefault(row.facts.welcomed, {})[worker] = row.facts.rank
         self.why = ""
+        # Of a run on virtual time: how long each round takes, and when those under way began.
+        self._times = RoundTimes(session, work) if run.virtual else None
+        self._begun: dict[int, tuple[float, float, float]] = {}  # by worker: start, compute, finish
+        self._now = 0.0
 
     def run(self) -> None:
         """Up to the last recorded event, or to the first report that is another: then `why` says so."""
@@ -113,6 +120,7 @@ class _Again(Ordered):
         while session.events < self._count and not self.why:
             self._start()
             row = self._rows[session.events]
+            self._now = row["finish"]
             self.without = []  # that they leave is in the record
             if row["kind"] in (REPORT, DROP):
                 self._report(row)
@@ -135,6 +143,8 @@ class _Again(Ordered):
     def sent(self, assignment: Assignment) -> None:
         """It is computed if its report is in the record."""
         worker, number = assignment.worker, assignment.round
+        if self._times is not None:
+            self._begun[worker] = self._now, *self._times(assignment, self._now)
         row, leases = self._recorded.get((worker, number)), assignment.order.leases
         if row is None:
             return
@@ -156,6 +166,8 @@ class _Again(Ordered):
         self.why = _difference(found, known, f"worker {worker}, round {number}")
         if self.why or not isinstance(found, Arrived):
             return
+        if self._times is not None:
+            self._comparison.compare_times(row, self._begun[worker])
         following = self._rows[event + 1] if event + 1 < self._count else None
         # Not answered in the run either: it was asked to leave, and did so after this report.
         leaves = following is not None and (KINDS[following["kind"]], following["worker"]) == ("leave", worker)
