@@ -27,6 +27,7 @@ collect_ignore = [
     "ray_network.py",
     "ray_private.py",
     "ray_scenarios.py",
+    "ray_stranger.py",
 ]  # scripts, which test_ray.py runs elsewhere
 collect_ignore += ["integrations/lora_with_a_joiner.py"]  # so does test_huggingface.py
 
@@ -43,6 +44,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate-golden", action="store_true", help="write the golden histories again")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_once() -> None:
+    """Worker processes come from a server that has loaded what loops of users need, too, whichever test is the first.
+
+    Else each of their processes would load it for itself, which takes more than a second.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:  # not for a single test
+        from orlomo.engines.loops.opening import PRELOADED
+        from orlomo.engines.processes.starter import Starter
+
+        Starter((*PRELOADED, "pytest"))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -126,6 +127,15 @@ def test_whoever_dies_every_sample_is_used_once(tmp_path, loader_workers):
     assert list(run.events["kind"]).count("crash") == 4
     found = audit(run)
     assert found.ok, found.text
+
+
+def _starts_processes_as_usual(worker, epoch, number):
+    assert multiprocessing.get_start_method() == multiprocessing.get_all_start_methods()[0]
+
+
+def test_a_loop_starts_processes_as_it_would_alone(tmp_path):
+    """Where they come from elsewhere, each process of a data loader loads torch."""
+    launch(Loop(epochs=1, after=_starts_processes_as_usual), tmp_path / "run", workers=1)
 
 
 class Waits(Loop):

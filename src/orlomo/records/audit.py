@@ -11,7 +11,7 @@ import numpy as np
 
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.errors import RunFolderError
-from orlomo.files import short
+from orlomo.files import is_there, short
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.folders import ROUNDS_FILE
 from orlomo.records.run import Run
@@ -135,7 +135,7 @@ def audit(run: Run | Path | str) -> Audit:
     'each of the 15,000 samples (10 epochs of 1,500) was used exactly once'
     """
     run = run if isinstance(run, Run) else Run(run)
-    if not (run.folder / ROUNDS_FILE).exists():
+    if not is_there(run.folder / ROUNDS_FILE):
         raise RunFolderError(
             f"{short(run.folder)} has no {ROUNDS_FILE}: audit is for runs of `orlomo run` and orlomo.launch with "
             "shared sampling"

@@ -10,6 +10,7 @@ from orlomo.files import is_there, short
 from orlomo.printing import quoted
 from orlomo.reading import read_json
 from orlomo.records.tables import MetricColumn
+from orlomo.values import build
 
 CONFIG = "config.toml"
 MEASURED = "metrics.json"
@@ -50,8 +51,8 @@ def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
     """The metrics.json of a run."""
     path = folder / MEASURED
     try:
-        return tuple(MetricColumn(**one) for one in read_json(path))
-    except TypeError:
+        return tuple(build(MetricColumn, one, str(path)) for one in read_json(path))
+    except (TypeError, AttributeError):
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 
 
@@ -61,6 +62,11 @@ def read_worker_data(folder: Path) -> list[dict[str, Any]]:
     if not is_there(path):
         return []
     try:
-        return [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in read_json(path)]
+        found = [{key: row[key] for key in ("worker", "data", "samples", "batch_size")} for row in read_json(path)]
+        good = all(type(row[key]) is int and row[key] >= 1 for row in found for key in ("samples", "batch_size"))
+        good = good and all(type(row["worker"]) is int and isinstance(row["data"], str) for row in found)
     except (TypeError, KeyError):
-        raise RunFolderError(f"{path} is damaged: it does not say who trains on what") from None
+        good = False
+    if not good:
+        raise RunFolderError(f"{path} is damaged: it does not say who trains on what")
+    return found

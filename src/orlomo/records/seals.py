@@ -6,7 +6,6 @@ find damage. Who changes a file on purpose can change its seal too.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -191,7 +190,11 @@ class Seals:
         if wrong is not None:
             yield Finding(name, f"is not what the run wrote, first in {wrong} {base.by}")
         elif now < due:
-            there = f": {lines_in(path):,} of {marks[-1].rows + 1:,} are whole" if marks else ""
+            found, wanted = lines_in(path), marks[-1].rows + 1 if marks else 0
+            if marks and found >= wanted:
+                yield Finding(name, f"is not what the run wrote: {due - now:,} bytes are missing {base.by}")
+                return
+            there = f": {found:,} of {wanted:,} are whole" if marks else ""
             yield Finding(name, f"has lost lines that checkpoint {base.position} counts on{there}")
         elif now > due and not self.running:
             more = lines_in(path, due)
@@ -215,7 +218,10 @@ class Seals:
             if name != MODEL or base.values.get("finished"):
                 yield Finding(name, f"is missing {base.by}")
         elif sha256_of(path) != sealed:
-            yield Finding(name, f"is not what the run wrote {base.by}")
+            if name == MODEL and not self.done:  # killed at the end of a run that was continued
+                self.notes.append(f"{name}: not sealed yet")
+            else:
+                yield Finding(name, f"is not what the run wrote {base.by}")
 
     def _best(self, base: Base) -> Iterable[Finding]:
         """The best model; killed after a checkpoint, a run may have left the new one beside the old."""
@@ -236,9 +242,11 @@ class Seals:
         if not is_there(path):
             yield Finding(READABLE, f"is missing beside {BEST}")
             return
-        with contextlib.suppress(RunFolderError):
+        try:
             if read_bytes(path) != best_model.readable_of(self.folder).encode():
                 yield Finding(READABLE, f"is not what the run wrote: {BEST} has another row")
+        except RunFolderError as error:  # a link, or no regular file
+            yield Finding(READABLE, reason(error).removeprefix(f"{path} "))
 
     def _changes(self, base: Base) -> Iterable[Finding]:
         known = base.values.get("changes", [])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.errors import ConfigError, RunFolderError, require, unknown_name
-from orlomo.files import open_to_read, subfolder, write_atomically, write_bytes_atomically, writing_to
+from orlomo.files import is_there, open_to_read, subfolder, write_atomically, write_bytes_atomically, writing_to
 from orlomo.printing import say
 from orlomo.records.folders import MEASURED, ROUNDS_FILE
 from orlomo.records.parsing.blocks import Table
@@ -50,7 +50,7 @@ def export(run: Run, kind: str, folder: Path | None = None, warn: Callable[[str]
         f"{folder} is a run, with tables of its own: choose another folder with -o",
     )
     tables: dict[str, Table] = {}
-    rounds = ("rounds",) * (run.folder / ROUNDS_FILE).exists()  # only runs of users' loops have them
+    rounds = ("rounds",) * (run.config.is_loop or is_there(run.folder / ROUNDS_FILE))  # others have none
     for finding in run.findings(MEASURED, *(f"{name}.csv" for name in ("events", "metrics", *rounds))):
         warn(f"{run.folder}/{finding}")
     for name in ("events", "metrics", *rounds):

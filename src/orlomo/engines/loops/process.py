@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import sys
 import warnings
@@ -25,6 +26,8 @@ from orlomo.seeds import derive, seed_global
 def serve_loop(program: Program, settings: LoopSettings, memory: Memory, pipe: Connection) -> None:
     """The process's main function."""
     torch.set_num_threads(settings.threads)  # before anything else: it decides the bits
+    # As in the user's own process: a data loader's processes would each load torch where `forkserver` starts them.
+    multiprocessing.set_start_method(None, force=True)
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # with the processes that it starts, as a data loader does, it is ended as one
     if settings.rank or settings.group_rank or settings.evaluates:  # what is wrong with a program is said once
