@@ -22,6 +22,8 @@ import numpy as np
 
 import orlomo
 from orlomo.clusters.schedule import KINDS
+from orlomo.records import checkpoint as checkpoints
+from orlomo.records.digests import Seal
 from orlomo.records.tables import EVENTS
 
 PART = 1_000_000
@@ -55,6 +57,18 @@ def make(folder: Path, events: int) -> None:
             moved = {name: map(_text, (columns[name] + number * by).tolist()) for name, by in shifts.items()}
             rows = zip(*(moved.get(name) or same[name] for name in EVENTS), strict=True)
             file.writelines(",".join(row) + "\n" for row in rows)
+    seal(folder)
+
+
+def seal(folder: Path) -> None:
+    """Write into the newest checkpoint that these events are the run's: a report compares them."""
+    path, places = folder / "events.csv", folder / "checkpoints"
+    newest = checkpoints.load(places, checkpoints.positions(places)[-1])
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        newest.values["sealed"]["tables"]["events"] = [list(mark) for mark in Seal.of(file, size).history()]
+    newest.values["files"]["events"] = size
+    checkpoints.save(places, newest)
 
 
 def _text(value: float) -> str:
@@ -65,7 +79,7 @@ def report(folder: Path) -> tuple[float, float, float]:
     """Seconds, seconds of the processor, and gigabytes of `orlomo report`."""
     page = folder / "report.html"
     command = [sys.executable, "-m", "orlomo", "report", str(folder), "-o", str(page)]
-    done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", MEASURE, *command], stdout=subprocess.PIPE, text=True, check=True)
     page.unlink()
     seconds, processor, gigabytes = map(float, done.stdout.split()[-3:])
     return seconds, processor, gigabytes

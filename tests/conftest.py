@@ -27,6 +27,7 @@ collect_ignore = [
     "ray_network.py",
     "ray_private.py",
     "ray_scenarios.py",
+    "ray_stranger.py",
 ]  # scripts, which test_ray.py runs elsewhere
 collect_ignore += ["integrations/lora_with_a_joiner.py"]  # so does test_huggingface.py
 

@@ -60,6 +60,8 @@ FILES = re.compile(
 
 UNBEGUN = "nothing was begun"
 
+_warnings: list[str] = []
+
 
 class Clock:
     """In place of `time` in the recorder: goes on with every look at it, so that a run does the same every time."""
@@ -119,14 +121,14 @@ class Scenario:
             jobs=1,
             out=folder,
             callbacks=self.callbacks(),
-            warn=_ignore,
+            warn=_listen,
             **more,
         )
 
     def more(self, folder: Path) -> None:
         """The second command: the run is continued with other settings."""
         changes = {"epochs": self.epochs[1], "learning_rate": 0.01}
-        orlomo.resume(folder, jobs=1, callbacks=self.callbacks(), warn=_ignore, **changes)
+        orlomo.resume(folder, jobs=1, callbacks=self.callbacks(), warn=_listen, **changes)
 
     def carry_out(self, folder: Path) -> None:
         self.train(folder)
@@ -143,7 +145,7 @@ class Scenario:
         """The first command to its end."""
         try:
             if folder.exists():
-                orlomo.resume(folder, warn=_ignore, **more)
+                orlomo.resume(folder, warn=_listen, **more)
                 return True
         except RunFolderError as error:
             if UNBEGUN not in str(error):
@@ -153,7 +155,7 @@ class Scenario:
         return False
 
     def replay(self, folder: Path) -> bool:
-        return orlomo.replay(folder, jobs=1, warn=_ignore).agrees
+        return orlomo.replay(folder, jobs=1, warn=_listen).agrees
 
 
 class Processes(Scenario):
@@ -187,7 +189,7 @@ class Loop(Scenario):
     most = 12
 
     def train(self, folder: Path) -> None:
-        orlomo.launch(small_loops.loop, workers=2, out=folder, checkpoint_seconds=0.0, warn=_ignore)
+        orlomo.launch(small_loops.loop, workers=2, out=folder, checkpoint_seconds=0.0, warn=_listen)
 
     def more(self, folder: Path) -> None:
         pass
@@ -196,7 +198,7 @@ class Loop(Scenario):
         return self.resumed(folder, task=small_loops.loop)
 
     def replay(self, folder: Path) -> bool:
-        return orlomo.replay(folder, task=small_loops.loop, jobs=1, warn=_ignore).agrees
+        return orlomo.replay(folder, task=small_loops.loop, jobs=1, warn=_listen).agrees
 
 
 SCENARIOS: dict[str, type[Scenario]] = {
@@ -216,7 +218,9 @@ class Matrix:
         self.whole = self.place / "whole"
         answer = Child(self._whole).result()
         assert answer is not None
-        self.done: list[tuple[str, str]] = [(kind, target) for kind, target in json.loads(answer)]
+        done, said = json.loads(answer)
+        self.done: list[tuple[str, str]] = [(kind, target) for kind, target in done]
+        self.said = set(said)
 
     def _whole(self) -> str:
         """A run that is not killed: what it does to files."""
@@ -225,7 +229,7 @@ class Matrix:
         done = list(killer.done)
         if not self.whole.exists():
             self.scenario.continue_(self.whole)
-        return json.dumps(done)
+        return json.dumps([done, _said(self.whole)])
 
     def points(self) -> list[Point]:
         """All there are. After an operation is before the next one; only what is written can be half done."""
@@ -247,7 +251,12 @@ class Matrix:
 
         def end() -> str:
             _prepared(folder)
+            if (folder / "config.toml").exists():
+                found = [str(finding) for finding in orlomo.verify(folder).findings]
+                assert not found, f"killed is not damaged: {found}"
             begun = self.scenario.continue_(folder)
+            unexpected = set(_said(folder)) - self.said
+            assert not unexpected, unexpected
             self._check(folder)
             return "resumed" if begun else UNBEGUN
 
@@ -263,6 +272,7 @@ class Matrix:
         """It is a whole run, and if that can be, the same."""
         run, whole = orlomo.load(folder), orlomo.load(self.whole)
         assert run.finished
+        assert orlomo.verify(folder).whole, orlomo.verify(folder)
         assert self.scenario.replay(folder), "the replay does not agree"
         found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
         assert not (strange := {name for name in found if not FILES.fullmatch(name)}), f"{strange} stay"
@@ -332,8 +342,13 @@ class Child:
         return text if status == 0 else None
 
 
-def _ignore(text: str) -> None:
-    pass
+def _listen(text: str) -> None:
+    _warnings.append(text)
+
+
+def _said(folder: Path) -> list[str]:
+    """What this process was warned of, but for the work that is lost."""
+    return [text.replace(str(folder), "RUN") for text in _warnings if not text.startswith("lost: ")]
 
 
 def lane(matrices: dict[str, Matrix], trials: list[tuple[str, tuple[Point, ...]]]) -> Counter[str]:

@@ -46,6 +46,9 @@ WHOLE = range(-(2**63), 2**63)
 LONGEST_TEXT = 1 << 17
 """Characters of a text: Linux gives a program no longer argument."""
 
+LONGEST_PATH = 4096
+"""Characters of a file's name with its folders: Linux takes no more."""
+
 MOST_PARTS = 100_000
 """Of a list: more than any setting has use for."""
 
@@ -279,6 +282,7 @@ def path_of(value: object, where: str) -> Path:
     if not isinstance(given, str):
         raise ConfigError(f"{where} must be the name of a folder or file, not {shown(value)}")
     require(bool(given.strip()), f"{where} is empty: give the name of a folder or file")
+    require(len(given) <= LONGEST_PATH, f"{where} is longer than the name of a file can be: {shown(given)}")
     require("\0" not in given, f"{where} is no name of a folder or file: {shown(given)}")
     try:
         return Path(given).expanduser()

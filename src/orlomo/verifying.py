@@ -14,6 +14,7 @@ from orlomo.files import is_there, short
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.audit import disagreements
 from orlomo.records.folders import CHECKPOINTS, MODEL, ROUNDS_FILE
+from orlomo.records.parsing.blocks import UNWRITTEN
 from orlomo.records.run import Run
 from orlomo.records.seals import Finding, Seals
 from orlomo.records.tables import Columns, usable
@@ -95,7 +96,9 @@ def verify(folder: Path | str) -> Verification:
         try:
             tables[name] = getattr(run, f"{name[:-1]}_columns")
         except RunFolderError as error:
-            if is_there(path / f"{name}.csv") and f"{name}.csv" not in wrong:
+            if seals.base is None and UNWRITTEN in str(error):  # killed when it opened the file
+                seals.notes.append(f"{name}.csv {UNWRITTEN}")
+            elif is_there(path / f"{name}.csv") and f"{name}.csv" not in wrong:
                 findings.append(Finding(f"{name}.csv", f"cannot be read: {error}"))
     # What is known to be damaged is not compared with the rest.
     good = {name: columns for name, columns in tables.items() if f"{name}.csv" not in wrong}

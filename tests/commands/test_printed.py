@@ -21,8 +21,9 @@ import orlomo
 from orlomo.commands.output import print_json, say_error
 from orlomo.errors import OrlomoWarning, RunFolderError, warn
 from orlomo.printing import printable, say
+from orlomo.records.folders import MEASURED, resume_command
 from orlomo.records.log import Log
-from orlomo.records.run import MEASURED, Run, resume_command
+from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn
 from orlomo.report.figures import write_figures
 from orlomo.report.page import page_content
@@ -72,6 +73,7 @@ def test_what_acts_is_escaped_and_what_does_not_is_left() -> None:
     [
         (("resume", "{}"), 0),
         (("replay", "{}"), 0),
+        (("verify", "{}"), 0),
         (("export", "{}", "--format", "csv", "-o", "{}-csv"), 0),
         (("export", "{}", "--format", "parquet", "-o", "{}-parquet"), 0),
         (("report", "{}", "-o", "{}.html"), 0),

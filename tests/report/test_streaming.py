@@ -249,3 +249,23 @@ def test_only_what_is_new_is_read(run: orlomo.Run, tmp_path: Path) -> None:
     path.write_bytes(b"".join([*lines[:100], *lines[50:], *lines[50:]]))
     assert update()[0] == path.stat().st_size
     assert set(KINDS) > {"report", "crash"}
+
+
+def test_a_page_does_not_grow_without_end(run: orlomo.Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    with (folder / "events.csv").open("a") as file:
+        for number in range(500):
+            file.write(f"{'crash' if number % 2 else 'return'},9,0,,,,,,,,{900 + number},,,,,\n")
+        for number in range(40):
+            file.write(f"report,9,{100 + number},1,1,1,1,0.1,0.1,900.0,901.0,1.0,0,0.1,2,1.0\n")
+    monkeypatch.setattr("orlomo.report.streaming.events.MOST_CHANGES", 100)
+    monkeypatch.setattr("orlomo.report.streaming.events.MOST_WORKERS", 13)
+    seen = []
+    for block in (100, 3000, 10**6):
+        monkeypatch.setattr(blocks, "BLOCK", block)
+        content = page_content([orlomo.Run(folder)])
+        seen.append(content)
+        assert any("402 more crashes, returns, joins and departures are not drawn" in note for note in content["notes"])
+        assert any("30 damaged lines of events.csv left out" in note for note in content["notes"])
+        assert [use["worker"] for use in content["runs"][0]["uses"]] == [0, 1, 2, *range(100, 110)]
+    assert seen[0] == seen[1] == seen[2]

@@ -62,11 +62,20 @@ OTHER_WORDS = {
 """Flags of other programs, and symbols of the paper, that are too far from ours for a comparison of letters."""
 
 
+MOST_SEEDS = 1000
+"""Runs of one method: each has a folder."""
+
+MESSAGE = 400
+"""Characters of a message about flags."""
+
+
 class Parser(argparse.ArgumentParser):
     """Errors are one line and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (see `{self.prog} --help`)")
+        # argparse repeats what it was given, however long that is.
+        short = message if len(message) <= MESSAGE else f"{message[:MESSAGE]}..."
+        raise ConfigError(f"{short} (see `{self.prog} --help`)")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         # argparse only says "unrecognized arguments"; here is the list of flags to compare with.
@@ -160,7 +169,7 @@ def assignments(words: Sequence[str], flags: Collection[str]) -> dict[str, str]:
     for word in words:
         name, equals, text = word.partition("=")
         name = name.strip().replace("-", "_")
-        require(bool(name and equals), f"--set takes NAME=VALUE, as in --set learning_rate=0.05, not {word!r}")
+        require(bool(name and equals), f"--set takes NAME=VALUE, as in --set learning_rate=0.05, not {shown(word)}")
         require(name not in texts and name not in flags, f"{name} is given twice: leave one out")
         texts[name] = text.strip()
     return texts

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orlomo import config
 from orlomo.commands.flags import (
     METHOD_FLAGS,
+    MOST_SEEDS,
     Commands,
     add_common,
     add_ray,
@@ -26,7 +27,7 @@ from orlomo.commands.flags import (
 from orlomo.commands.output import print_json
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
-from orlomo.errors import ConfigError, Interrupted, require
+from orlomo.errors import ConfigError, Interrupted, require, require_at_most
 from orlomo.printing import say
 from orlomo.values import Table, from_text, helps, hints_of, path_of
 
@@ -146,6 +147,7 @@ def _compare(options: argparse.Namespace) -> int:
 
     names = name_list(options.methods)
     require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
+    require_at_most(options.seeds, MOST_SEEDS, "--seeds")
     configs = {label(name): made for name, made in _configs(options, names).items()}
     require(len(configs) == len(names), "--methods names two methods that would share a folder: rename one's file")
     task = next(iter(configs.values()))[0].task

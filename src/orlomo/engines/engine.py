@@ -19,7 +19,7 @@ from orlomo.engines.registry import Clock, Facts
 from orlomo.engines.session import Recorder, Session
 from orlomo.engines.signals import Signals
 from orlomo.engines.work import TaskWork, Work
-from orlomo.errors import ConfigError, require, shown
+from orlomo.errors import ConfigError, require, require_at_most, shown
 from orlomo.records.changes import Change, stages
 from orlomo.records.checkpoint import Checkpoint
 from orlomo.tasks.task import Task
@@ -130,10 +130,15 @@ def check_devices(devices: Iterable[str]) -> None:
             raise ConfigError(f"device {shown(device)} cannot be used here: {reason[:200]}") from None
 
 
+MOST_JOBS = 64
+"""Processes that compute, where that is more than four for each core: more would only wait for one another."""
+
+
 def job_count(jobs: int | None) -> int:
     """How many processes compute: as asked for, or one per core."""
     # A container or `taskset` may allow fewer cores than the machine has.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     chosen = cores if jobs is None else whole(jobs, "jobs")
     require(chosen >= 1, f"jobs must be at least 1, not {jobs}")
+    require_at_most(chosen, max(MOST_JOBS, 4 * cores), "jobs")
     return chosen

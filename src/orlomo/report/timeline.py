@@ -82,16 +82,19 @@ class WorkerCounts:
 
     def of(self, worker: int) -> tuple[int, float, int, float]:
         """Rounds of a worker, the mean and the maximum of its delays, and its local steps."""
-        if worker not in self:
+        if not self.has(np.array([worker]))[0]:
             return 0, np.nan, 0, 0.0
         place = int(self._places.of_known(np.array([worker]))[0])
         rounds = int(self._rounds[place])
         mean = float(self._delays[place]) / rounds if rounds else np.nan
         return rounds, mean, int(self._largest[place]), float(self._steps[place])
 
-    def __contains__(self, worker: int) -> bool:
-        where = int(np.searchsorted(self._places.workers, worker))
-        return where < len(self._places) and int(self._places.workers[where]) == worker
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def has(self, workers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these workers have events."""
+        return self._places.has(workers)
 
     @property
     def workers(self) -> list[int]:

@@ -184,6 +184,8 @@ def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], los
     if reader.missing:
         notes.append(f"{name}: {reader.path.name} has no {', '.join(reader.missing)}.")
         return reader.events.lines
+    if reader.events.not_drawn:
+        notes.append(f"{name}: {reader.events.not_drawn:,} more crashes, returns, joins and departures are not drawn.")
     return _note_damaged(run, "events", name, notes, reader.events.lines - reader.events.whole)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orlomo.comparing import label, settings_for
 from orlomo.config import RunConfig, from_table
-from orlomo.errors import ConfigError, require, unknown_name
+from orlomo.errors import ConfigError, require, require_at_most, unknown_name
 from orlomo.methods.registry import method_class
 from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
@@ -88,6 +88,7 @@ def cells(experiment: Experiment, scale: Scale, tasks: dict[str, Task], folder: 
         method_class(method)  # an unknown name is an error
     seeds = experiment.seeds if scale.seeds is None else scale.seeds
     require(seeds >= 1, f"--seeds must be at least 1, not {seeds}")
+    require_at_most(seeds, 1000, "--seeds")
     return [
         _cell(experiment, scale, row, method, seed, tasks[row.task], folder, device)
         for seed in range(seeds)

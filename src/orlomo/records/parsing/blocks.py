@@ -38,6 +38,8 @@ COMMA, POINT, NEWLINE = (np.uint8(ord(character)) for character in ",.\n")
 SEARCHED = 2**14
 """Bytes at the end of a block in which the end of its last line is searched for first."""
 
+UNWRITTEN = "is empty: not even its header was written"
+
 
 class Block:
     """Whole lines of a table. `lines`: how many, also of those that are left out; `rows`: of those that are not."""
@@ -121,7 +123,7 @@ class Table:
             header = file.readline(LONGEST)
         if not header.endswith(b"\n"):
             raise RunFolderError(
-                f"{path} is empty: not even its header was written"
+                f"{path} {UNWRITTEN}"
                 if len(header) < LONGEST
                 else f"{path} is damaged: its first line is longer than {LONGEST:,} bytes"
             )

@@ -99,10 +99,15 @@ def floats(text: Bytes, begin: Positions, point: Positions, end: Positions) -> F
         return np.full(len(begin), np.nan)
     values, sure = _plain_floats(text, begin, point, end, np.zeros(1, dtype=np.int64))
     if not sure.all():
-        length = end - begin
-        rest = np.flatnonzero(~sure & (length > 0))
-        values[length == 0] = np.nan
+        values[end == begin] = np.nan
+        rest = np.flatnonzero(~sure & (end > begin))
         rest = rest[~_with_exponents(values, rest, text, begin, point, end)]
+        negative = rest[text[begin[rest]] == ord("-")]
+        found, sure = _plain_floats(
+            text, begin[negative] + 1, point[negative], end[negative], np.zeros(1, dtype=np.int64)
+        )
+        values[negative[sure]] = -found[sure]
+        rest = np.setdiff1d(rest, negative[sure])
         for row in rest.tolist():
             values[row] = number(bytes(text[begin[row] : end[row]]).decode("utf-8", "replace"))
     return values

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.clusters.schedule import KINDS, REPORT
+from orlomo.clusters.schedule import DROP, KINDS, REPORT
 from orlomo.errors import RunFolderError
 from orlomo.files import open_to_read
 from orlomo.records.parsing.blocks import Block, Table
@@ -35,6 +35,12 @@ IN_CHARTS = {
 RECENT = 1000
 """Reports at the end that are all kept."""
 
+MOST_CHANGES = 20_000
+"""Crashes, returns, joins and departures that are drawn: they are not merged, and a page must not grow without end."""
+
+MOST_WORKERS = 2**17
+"""Workers that are shown. Rows of further ones count as damaged."""
+
 COMPARED = 4096
 """Bytes before the place where reading goes on by which it is known that the file is still the same."""
 
@@ -55,6 +61,12 @@ class Part:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def only(self, chosen: NDArray[np.bool_]) -> Part:
+        """These rows."""
+        rows = np.flatnonzero(chosen)
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Part(self.block, self.kind[rows], columns, rows if self.rows is None else self.rows[rows])
+
     def at(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.generic]:
         """A column at these rows; one that is not read for all rows is read for these alone."""
         if name in self.columns:
@@ -74,7 +86,8 @@ class Events:
         self._more = ("loss",) * losses + ("local_steps",) * steps
         self._merger = Merger(BARS, synchronous)
         self._thinners = {name: Thinner(name) for name in IN_CHARTS if name != "loss" or losses}
-        self._recent: list[tuple[int, Part]] = []  # reports up to its end, and the part
+        self.not_drawn = self._changes = 0  # changes
+        self._recent: list[tuple[int, Callable[[], Columns]]] = []  # reports in a part, and the last of them
 
     @property
     def reports(self) -> int:
@@ -91,15 +104,13 @@ class Events:
                 kind[words == key(name)] = code
         columns = {name: block.column(name) for name in (*NEEDED, *self._more)}
         good = usable(columns, EVENTS, kind)
-        if good.all():
-            return block.lines, Part(block, kind, columns, None)
-        rows = np.flatnonzero(good)
-        return block.lines, Part(block, kind[rows], {name: column[rows] for name, column in columns.items()}, rows)
+        part = Part(block, kind, columns, None)
+        return block.lines, part if good.all() else part.only(good)
 
     def add(self, lines: int, part: Part) -> None:
         """Add the next block."""
         self.lines += lines
-        self.whole += len(part)
+        part = self._limited(part)
         if not len(part):
             return
         columns, reports = part.columns, part.reports
@@ -123,9 +134,29 @@ class Events:
             )
         self._keep_recent(part)
 
+    def _limited(self, part: Part) -> Part:
+        """Without the rows that are too much to be shown."""
+        if len(self.workers) + len(part) > MOST_WORKERS:
+            workers, firsts = np.unique(part.columns["worker"], return_index=True)
+            new = np.flatnonzero(~self.workers.has(workers))
+            refused = new[np.argsort(firsts[new])][MOST_WORKERS - len(self.workers) :]
+            part = part.only(~np.isin(part.columns["worker"], workers[refused]))
+        self.whole += len(part)
+        changes = np.flatnonzero((part.kind != REPORT) & (part.kind != DROP))
+        room = MOST_CHANGES - self._changes
+        self._changes += min(len(changes), room)
+        if len(changes) <= room:
+            return part
+        self.not_drawn += len(changes) - room
+        chosen = np.ones(len(part), dtype=bool)
+        chosen[changes[room:]] = False
+        return part.only(chosen)
+
     def _keep_recent(self, part: Part) -> None:
-        self._recent.append((self.reports, part))
-        while len(self._recent) > 1 and sum(len(one.reports) for _, one in self._recent[1:]) >= RECENT:
+        count, reports = len(part.reports), self.reports
+        table = None if count >= RECENT else _recent_of(part, reports)  # of many small parts not all is kept
+        self._recent.append((count, lambda: _recent_of(part, reports) if table is None else table))
+        while sum(count for count, _ in self._recent[1:]) >= RECENT:
             del self._recent[0]
 
     def bars(self, end: float) -> Bars:
@@ -139,12 +170,15 @@ class Events:
     @property
     def recent(self) -> Columns:
         """The last reports, with what the chart of the groups shows, and `position` among all."""
-        tables = []
-        for reports, part in self._recent:
-            rows = part.reports[-RECENT:]
-            columns = {name: part.at(name, rows) for name in ("behind", *IN_CHARTS["behind"])}
-            tables.append({POSITION: np.arange(reports - len(rows), reports), **columns})
+        tables = [table() for _, table in self._recent]
         return {name: column[-RECENT:] for name, column in joined(tables).items()} if tables else {}
+
+
+def _recent_of(part: Part, reports: int) -> Columns:
+    """The last reports of a part; `reports`: how many there are up to its end."""
+    rows = part.reports[-RECENT:]
+    columns = {name: part.at(name, rows) for name in ("behind", *IN_CHARTS["behind"])}
+    return {POSITION: np.arange(reports - len(rows), reports), **columns}
 
 
 class EventReader:

@@ -39,11 +39,16 @@ class Places:
     def __len__(self) -> int:
         return len(self.workers)
 
+    def has(self, workers: Whole) -> NDArray[np.bool_]:
+        """Which of these workers have a place."""
+        where = np.searchsorted(self.workers, workers)
+        known: NDArray[np.bool_] = where < len(self.workers)
+        known[known] = self.workers[where[known]] == workers[known]
+        return known
+
     def of(self, workers: Whole) -> Whole:
         """The places of these workers, which are sorted; the new ones come after all others."""
-        where = np.searchsorted(self.workers, workers)
-        known = where < len(self.workers)
-        known[known] = self.workers[where[known]] == workers[known]
+        known = self.has(workers)
         if not known.all():
             new = workers[~known]
             places = np.concatenate([self._places, len(self) + np.arange(len(new))])
