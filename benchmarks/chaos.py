@@ -39,6 +39,7 @@ class Part(NamedTuple):
 PARTS = [
     Part("kills", "tests/fault_matrix.py --twice 60 --processes 2", "runs killed at every operation on files", 7),
     Part("fuzz", "tests/fuzzing.py --cases 50000 --seed 1 --processes 2", "50,000 damaged run folders", 10),
+    Part("real", "tests/fuzzing.py --cases 12 --seed 2 --command resume-real", "12 resumes of damaged real runs", 3),
     Part("histories", "tests/histories.py", "10,000 generated histories of a run's workers", 8),
     Part("processes", "benchmarks/faults.py processes", "200 real faults, on processes", 5),
     Part("ray", "benchmarks/faults.py ray", "200 real faults, on Ray", 8),

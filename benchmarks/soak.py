@@ -178,10 +178,10 @@ def megabytes(folder: Path, without: tuple[str, ...] = ()) -> float:
 QUANTITIES = [
     Quantity("memory of the server", "MB", 3.0, lambda soak: memory(soak.server)),
     Quantity(
-        "memory of another process, median",
+        "memory of another process, mean",
         "MB",
         1.0,
-        lambda soak: statistics.median(memory(pid) for pid in soak.family[1:]),
+        lambda soak: statistics.fmean(memory(pid) for pid in soak.family[1:]),
     ),
     Quantity("open files of the server", "", 2.0, lambda soak: entries(Path(f"/proc/{soak.server}/fd"))),
     Quantity("open files of all", "", 20.0, lambda soak: sum(entries(Path(f"/proc/{p}/fd")) for p in soak.family)),

@@ -269,6 +269,7 @@ class Command:
     runs: tuple[str, ...] = RUNS
     weight: float = 10.0
     reads_only: bool = True
+    seconds: float = 20.0  # after which it hangs
     codes: tuple[int, ...] = (0, 2)
     compared: bool = True  # its answer is that of the undamaged run, or a line says why not
     tail: bool = False  # it does not show rows after the newest checkpoint
@@ -315,6 +316,9 @@ COMMANDS = {
         codes=(0, 1, 2),
         finds="events|metrics.csv|config",
     ),
+    "resume-real": Command(
+        _resume(), runs=("processes",), weight=0, reads_only=False, compared=False, seconds=200.0
+    ),  # it starts processes: only where it is asked for
     "train": Command(_train, runs=("finished",), weight=3, compared=False),
     "compare": Command(_compare, runs=("compared",), weight=0.3, reads_only=False),
     "report runs": Command(_report, runs=("compared",), weight=4),

@@ -88,7 +88,9 @@ class Damager:
             and kind in (self._bytes, self._lines, self._field)
         ):
             again = self._bytes(source.choice(sorted(self.files)))  # two at once
-            return Damage(done.path, f"{done.text}; {again}", after=done.after and again.after)
+            worse = again if done.after else done
+            text = f"two at once: {done}; {again}"
+            return Damage(worse.path, text, worse.content, after=done.after and again.after)
         return done
 
     def _put(self, name: str, content: bytes, text: str) -> Damage:
@@ -168,9 +170,9 @@ class Damager:
             remove(copy)
             copy.write_bytes(self.files[name])
         if kind == "parent":  # the folder that it is in, or one that commands make
-            place = (
-                Path(name).parent if "/" in name else Path(source.choice(["control", "csv", "parquet", "tensorboard"]))
-            )
+            parent = Path(name).parent
+            made = source.choice(["control", "csv", "parquet", "tensorboard"])
+            place = parent if parent.name == "checkpoints" else parent / made
             target = self.outside / "folder"
             if (self.folder / place).is_dir():
                 shutil.copytree(self.folder / place, target, dirs_exist_ok=True)

@@ -1,7 +1,7 @@
 """Damaged run folders against every command: the right answer, or one line that says what is wrong.
 
     python tests/fuzzing.py --cases 2000 --seed 0 --processes 2
-    python tests/fuzzing.py --seed 0 --only 1234        # one case again, with all that it printed
+    python tests/fuzzing.py --seed 0 --only 1234        # one case again, alone
 
 Of each case are checked: the exit code, no traceback, no hang, no difference to the answer on the undamaged folder
 without a line that says so, no control characters, no change outside the folder, and none inside by what only reads.
@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +31,6 @@ import fuzz_corpus
 from fuzz_commands import COMMANDS, NAMES, Answer, Place
 from fuzz_corpus import snapshot
 from fuzz_damage import Damage, Damager
-
-SECONDS = 20.0
-"""After which a command hangs."""
 
 MEMORY = 1 << 31
 """Bytes that a command may take beyond what the process has."""
@@ -57,7 +54,7 @@ class Case:
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        again = f"python tests/fuzzing.py --seed {self.seed} --only {self.number}"
+        again = f"python tests/fuzzing.py --seed {self.seed} --only {self.number} --command '{self.command}'"
         named = f" (the folder is {self.name!a})" * (self.name != NAMES[0])
         said = "".join(f"\n    | {ascii(line)[1:-1][:400]}" for line in self.answer.notes[-12:])
         return f"{self.command} of {self.corpus}, {self.damage}{named}\n  {'; '.join(self.wrong)}\n  {again}{said}"
@@ -73,11 +70,12 @@ class Fuzz:
         self.place = Place(base / "place")
         self._clean: dict[tuple[str, str, str], Answer] = {}
 
-    def case(self, seed: int, number: int) -> Case:
-        """The case of this number."""
+    def case(self, seed: int, number: int, only: str | None = None) -> Case:
+        """The case of this number; `only`: with this command."""
         source = random.Random(f"{seed}/{number}")
         case = Case(seed, number)
         [case.command] = source.choices(list(COMMANDS), [one.weight for one in COMMANDS.values()])
+        case.command = only or case.command
         command = COMMANDS[case.command]
         case.corpus = source.choice(command.runs)
         files = self.corpus[case.corpus]
@@ -89,7 +87,7 @@ class Fuzz:
         case.damage.seals = case.corpus != "old"
         around, inside = self.place.around(), snapshot(self.place.run)
         try:
-            with limited():
+            with limited(command.seconds):
                 case.answer = command.call(self.place)
         except Hang:
             case.wrong.append(f"it hangs: {_where()}")
@@ -109,7 +107,7 @@ class Fuzz:
         key = corpus, command, name
         if key not in self._clean:
             self.place.set_up(self.corpus[corpus], name)
-            with limited():
+            with limited(COMMANDS[command].seconds):
                 self._clean[key] = COMMANDS[command].call(self.place)
         return self._clean[key]
 
@@ -136,7 +134,7 @@ def fast_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def limited() -> Iterator[None]:
+def limited(seconds: float) -> Iterator[None]:
     """A command that hangs or takes all memory fails, and no more."""
 
     def stop(number: int, frame: object) -> None:
@@ -147,7 +145,7 @@ def limited() -> Iterator[None]:
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1]))
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
@@ -156,27 +154,20 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def run_cases(
-    base: Path, seed: int, numbers: Iterable[int], say: Callable[[Case], None] = lambda case: None
-) -> list[Case]:
-    """Those cases in which something is wrong."""
-    fuzz, bad = Fuzz(base), []
-    for number in numbers:
-        case = fuzz.case(seed, number)
-        if case.wrong:
-            bad.append(case)
-            say(case)
-    return bad
-
-
-def _share(seed: int, first: int, stop: int, step: int) -> tuple[int, Counter[str]]:
-    """The work of one process."""
+def _share(seed: int, first: int, stop: int, step: int, command: str | None) -> Counter[str]:
+    """The work of one process: the wrong cases by command."""
     import torch
 
     torch.set_num_threads(1)
+    wrong: Counter[str] = Counter()
     with fast_folder() as folder:
-        bad = run_cases(folder, seed, range(first, stop, step), lambda case: print(case, flush=True))
-    return len(bad), Counter(case.command for case in bad)
+        fuzz = Fuzz(folder)
+        for number in range(first, stop, step):
+            case = fuzz.case(seed, number, command)
+            if case.wrong:
+                wrong[case.command] += 1
+                print(case, flush=True)
+    return wrong
 
 
 def main() -> int:
@@ -186,19 +177,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="this case alone")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--command", choices=list(COMMANDS), help="this command alone")
     options = parser.parse_args()
-    begin = time.monotonic()
+    begin, count = time.monotonic(), options.processes
     if options.only is not None:
-        return min(1, _share(options.seed, options.only, options.only + 1, 1)[0])
-    count = options.processes
+        return min(1, _share(options.seed, options.only, options.only + 1, 1, options.command).total())
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
-        shares = [pool.submit(_share, options.seed, first, options.cases, count) for first in range(count)]
-        results = [share.result() for share in shares]
-    bad = sum(count for count, _ in results)
-    by_command = sum((counter for _, counter in results), Counter[str]())
-    seconds = time.monotonic() - begin
-    print(f"{options.cases} cases of seed {options.seed}, {bad} of them wrong, in {seconds:.0f} s {dict(by_command)}")
-    return min(1, bad)
+        more = options.cases, count, options.command
+        shares = [pool.submit(_share, options.seed, first, *more) for first in range(count)]
+        wrong = sum((share.result() for share in shares), Counter[str]())
+    seconds, by_command = time.monotonic() - begin, f": {dict(wrong)}" if wrong else ""
+    print(
+        f"{options.cases:,} cases of seed {options.seed} in {seconds:.0f} s, {wrong.total()} of them wrong{by_command}"
+    )
+    return min(1, wrong.total())
 
 
 if __name__ == "__main__":
