@@ -282,7 +282,8 @@ class Live(Engine):
 
     def _save_if_due(self) -> None:
         """A disk that will not take a checkpoint does not stop the training."""
-        if not self.session.recorder.due:
+        # One at a position: the one at the end follows, and to replace one is to be without it for a moment.
+        if not self.session.recorder.due or self.at_end or self.session.saved_events == self.session.events:
             return
         try:
             self.save()
