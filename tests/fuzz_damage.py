@@ -88,6 +88,8 @@ class Damager:
             and kind in (self._bytes, self._lines, self._field)
         ):
             again = self._bytes(source.choice(sorted(self.files)))  # two at once
+            if again.path == done.path:  # made from the undamaged content: the first is gone
+                return again
             return Damage(done.path, f"{done.text}; {again}", after=done.after or again.after)
         return done
 
