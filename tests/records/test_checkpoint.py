@@ -33,6 +33,18 @@ def test_only_the_last_few_are_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2 * KEEP
 
 
+def test_one_that_is_written_again_is_never_seen_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for position in (1, 2):
+        save(tmp_path, make(position))
+    monkeypatch.delattr(checkpoints, "write_text_atomically")  # as if killed between its two files
+    with pytest.raises(NameError):
+        save(tmp_path, Checkpoint(2, {"w": torch.zeros(3)}, {}))
+    warnings: list[str] = []
+    found = load_newest(tmp_path, warnings.append)
+    assert found is not None
+    assert (found.position, warnings) == (1, [])
+
+
 @pytest.mark.parametrize("kind", ["json", "safetensors"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
 def test_a_damaged_newest_one_is_noticed_and_the_one_before_it_used(tmp_path: Path, kind: str, damage: str) -> None:

@@ -80,10 +80,15 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     stem = f"{checkpoint.position:09d}"
     # The JSON file is written last and names the checksum of the other: a kill between them leaves no checkpoint that
     # looks whole.
-    tensors = folder / f"{stem}.safetensors"
-    write_atomically(tensors, lambda path: save_file(checkpoint.tensors, path))
+    tensors, values = folder / f"{stem}.safetensors", folder / f"{stem}.json"
+
+    def write(path: Path) -> None:
+        save_file(checkpoint.tensors, path)
+        remove(values)  # of an earlier one at this position, as the last one before the end: its tensors go now
+
+    write_atomically(tensors, write)
     body = {"position": checkpoint.position, "tensors_sha256": sha256_of(tensors), "values": checkpoint.values}
-    write_text_atomically(folder / f"{stem}.json", _text({"sha256": _seal(body), **body}))
+    write_text_atomically(values, _text({"sha256": _seal(body), **body}))
     remove_dispensable(folder)
 
 
