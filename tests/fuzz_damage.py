@@ -88,9 +88,9 @@ class Damager:
             and kind in (self._bytes, self._lines, self._field)
         ):
             again = self._bytes(source.choice(sorted(self.files)))  # two at once
-            worse = again if done.after else done
-            text = f"two at once: {done}; {again}"
-            return Damage(worse.path, text, worse.content, after=done.after and again.after)
+            if again.path == done.path:  # made from the undamaged content: the first is gone
+                return again
+            return Damage(done.path, f"{done.text}; {again}", after=done.after or again.after)
         return done
 
     def _put(self, name: str, content: bytes, text: str) -> Damage:

@@ -80,7 +80,7 @@ def test_a_trace_that_is_cut_off_is_no_proof(folder: Path) -> None:
             3,
             "reports",
             "29",
-            "is not what was computed",
+            "are none that the run could have made",
         ),
         ("events.csv", 9, "loss", "0.25", "loss is 0.25 in events.csv and "),
         ("events.csv", 9, "finish", "1e5", "finish of event 8 is 100000.0 in events.csv and "),
