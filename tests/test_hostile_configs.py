@@ -248,3 +248,12 @@ def test_nothing_large_is_made_before_it_is_refused(folder: Path) -> None:
     assert len(lines) == len(LARGE), done.stderr
     assert all(line.startswith("orlomo: ") for line in lines), done.stderr
     assert not Path("run").exists()
+
+
+def test_a_run_is_not_continued_for_too_many_epochs_and_stays_as_it_was(folder: Path) -> None:
+    orlomo.train("quadratic", "asgd", workers=2, epochs=0.01, jobs=1, out="run")
+    for epochs in (float("nan"), float("inf"), -1.0, 1e308, 1e12, 1e6):
+        with pytest.raises(OrlomoError, match="epochs"):
+            orlomo.resume("run", epochs=epochs, jobs=1)
+    assert orlomo.load("run").config.epochs == 0.01
+    assert len(orlomo.resume("run", epochs=0.02, jobs=1).events["kind"]) == 21

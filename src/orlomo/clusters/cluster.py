@@ -18,6 +18,16 @@ BLOCK = 16
 """Rounds whose times are drawn at once for a worker."""
 
 
+MOST_REPORTS = 20_000_000
+"""In a simulated run, whose whole schedule is made before its first step: 240 bytes each while it is made."""
+
+
+def check_reports(planned: int) -> None:
+    """Raise a `ConfigError` where a simulated run is to have more reports than a schedule can hold."""
+    many = f"{planned:,} reports are planned, but the simulator makes at most {MOST_REPORTS:,} in a run"
+    require(planned <= MOST_REPORTS, f"{many}: lower epochs")
+
+
 def _check_range(value: float, what: str, least: float, most: float) -> None:
     wanted = "0 or more" if least == 0 else f"above 0: at least {least:g}"
     require(value >= least, f"{what} must be {wanted}, not {value}")

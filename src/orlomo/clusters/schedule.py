@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.clusters.cluster import Cluster, ComputeTimes, Fault
+from orlomo.clusters.cluster import Cluster, ComputeTimes, Fault, check_reports
 from orlomo.clusters.cluster import cluster as cluster_by_name
 from orlomo.errors import ConfigError, require
 from orlomo.methods.ledger import Assigned, Fold, Ledger
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 KINDS = ("report", "crash", "return", "join", "leave", "drop")
 """What an event can be, by its code in the `kind` column; a `drop` is a report that the method does not fold in."""
-
-MOST_REPORTS = 20_000_000
-"""In a simulated run, whose whole schedule is made before its first step: 240 bytes each while it is made."""
 
 REPORT, DROP = KINDS.index("report"), KINDS.index("drop")
 DEPARTURES = frozenset((KINDS.index("crash"), KINDS.index("leave")))
@@ -118,9 +115,8 @@ def make_schedule(
     It ends where no barrier is half full. `parameter_bytes`: of one vector of the model's size, where links cost time.
     With `changes` the schedule is the same up to each of them, however far the run was to go before.
     """
-    planned = max(reports, samples // max(1, method.local_steps * batch_size))
-    many = f"{planned:,} reports are planned, but the simulator makes at most {MOST_REPORTS:,} in a run: lower epochs"
-    require(planned <= MOST_REPORTS, many)
+    a_round, last = max(1, method.local_steps * batch_size), max((change.samples for change in changes), default=0)
+    check_reports(max(reports, samples // a_round, last // a_round))
     vectors = len(method.sent_vectors()) + len(method.report_vectors)
     ledger, weight = method.ledger(workers, epoch_samples), method.weight
     clock = _Clock(cluster, workers, method, seed, vectors * parameter_bytes)

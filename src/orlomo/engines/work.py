@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
+from orlomo.clusters.cluster import check_reports
 from orlomo.config import RunConfig
 from orlomo.engines.optimizer import OptimizerSteps
 from orlomo.engines.trial.numbers import bad_data
@@ -112,4 +113,6 @@ def planned_reports(config: RunConfig, task: Task) -> int:
     reports = max(1, math.ceil(config.epochs * task.size / a_round))
     good = reports * a_round in WHOLE
     require(good, f"{config.epochs:g} epochs of {task.size:,} samples are too many to count them in 64 bits")
+    if config.clock == "virtual":
+        check_reports(reports)  # here too: before a change of epochs is written to the run's folder
     return reports
