@@ -55,7 +55,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The configuration folder of a user who has none yet; code lies in its own folder, whose file `ran` says so."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(trust, "_made_here", set())
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    # Without what other tests have left there: modules of the same name.
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if str(tmp_path.parent) not in path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "mine.py").write_text(TASK)
     return tmp_path / "home"

@@ -139,16 +139,15 @@ def test_a_loop_starts_processes_as_it_would_alone(tmp_path):
 
 
 class Waits(Loop):
-    """In the second epoch the first workers wait until another one takes part."""
+    """In the second epoch the first workers wait until others have taken the places of lost and added ones."""
 
     def __init__(self, folder: Path):
         super().__init__(epochs=4)
-        self.mark, self.after = folder / "another", self._wait
+        self.folder, self.after = folder, self._wait
 
     def _wait(self, worker, epoch, number):
-        if worker.id >= 2:
-            self.mark.touch()
-        while epoch >= 1 and not self.mark.exists():
+        (self.folder / f"worker-{worker.id}").touch()
+        while epoch >= 1 and not (self.folder / "worker-3").exists():  # the second of those that came later
             time.sleep(0.02)
 
 

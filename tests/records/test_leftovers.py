@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import orlomo
-from orlomo.locks import lock
 from orlomo.records.leftovers import forget_if_empty
 from small import call_cli
 
@@ -76,22 +77,15 @@ def test_a_file_of_the_same_name_that_is_not_ours_is_left_alone(tmp_path: Path) 
 
 def test_a_run_that_another_process_is_just_beginning_is_left_alone(tmp_path: Path) -> None:
     leave(tmp_path / "run", STAGES["the metrics"])
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        held = lock(tmp_path / "run")
-        os.write(writing, b"x")
-        os.read(reading, 2)
-        held.close()
-        os._exit(0)
-    try:
-        assert os.read(reading, 1) == b"x"
+    take = "import sys, pathlib; from orlomo.locks import lock; held = lock(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", f"{take}; print(flush=True); sys.stdin.read()", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"\n"
         with pytest.raises(orlomo.OrlomoError, match="is being written by another process"):
             orlomo.resume(tmp_path / "run")
         assert (tmp_path / "run" / "metrics.json").exists()
-    finally:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
+        other.communicate()
 
 
 def test_forgetting_a_run_removes_nothing_of_others(tmp_path: Path) -> None:

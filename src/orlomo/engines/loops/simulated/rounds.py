@@ -36,12 +36,14 @@ class Rounds:
             self._send(entry[2])
 
     def welcome(self, workers: list[int]) -> None:
-        """Wait until these have been told where the run is.
+        """Wait until these have been told where the run is, and have come to their first round.
 
-        Nothing is folded in meanwhile: so where the run is by then does not depend on how fast a process starts.
+        Nothing is folded in meanwhile: so where the run is by then does not depend on how fast a process starts. And
+        the vectors that they begin with, which steps before the first round are made with, are not replaced by those of
+        an assignment before they are read.
         """
         for worker in workers:
-            while not self._done.get(worker) and self._crew.members[worker].model is None:
+            while not self._done.get(worker) and not self._crew.members[worker].ready:
                 self._idle()
                 self._listen()
 
