@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 Column = NDArray[Any]
 
-BLOCK = 2**20
-"""Bytes that are read at once: what is made of them fits into a processor's cache."""
+BLOCK = 2**21
+"""Bytes that are read at once: smaller ones take more calls, larger ones more memory."""
 
 LONGEST = 2**20
 """Bytes of a line."""
