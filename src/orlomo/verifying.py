@@ -11,6 +11,7 @@ import numpy as np
 from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.errors import OrlomoError, RunFolderError
 from orlomo.files import is_there, short
+from orlomo.printing import printable
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.audit import disagreements
 from orlomo.records.folders import CHECKPOINTS, MODEL, ROUNDS_FILE
@@ -42,7 +43,7 @@ class Verification:
         return not self.findings
 
     def __str__(self) -> str:
-        name = short(self.folder)
+        name = printable(short(self.folder))  # each finding is one line, whatever the folder is called
         if not self.whole:
             return "\n".join(f"{name}: {finding}" for finding in self.findings)
         counts = f"{self.events:,} event{'s' * (self.events != 1)}, {self.evaluations:,} evaluations"

@@ -192,7 +192,7 @@ def read_counted(path: Path, schema: Schema, names: Iterable[str] | None = None)
     table = Table(path, schema)
     chosen = list(dict.fromkeys(table.names if names is None else names))
     if missing := [name for name in (schema if names is None else chosen) if name not in table.names]:
-        raise RunFolderError(f"{path} has no {', '.join(missing)}")
+        raise RunFolderError(f"{path} has no column {', '.join(missing)}")
     parts: list[Columns] = [empty({name: schema.get(name, "s") for name in chosen})]
     lines = 0
     for part, count in table.read(lambda block: ({name: block.column(name) for name in chosen}, block.lines)):
