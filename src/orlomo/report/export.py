@@ -235,8 +235,9 @@ class TensorBoardWriter(Callback):
             events = run.some_events("kind", "delay", "eta")
             reports = events["kind"] == "report"
             self._waiting = np.column_stack([events["delay"][reports], events["eta"][reports]])
+        declared = run.schema("metrics")  # other columns, which metrics.json does not have, are text
         for row in run.metric_rows:
-            self.evaluation(row)
+            self.evaluation({name: value for name, value in row.items() if name in declared})
 
     def finished(self, run: Run) -> None:
         """The run is over."""
