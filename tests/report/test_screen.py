@@ -14,8 +14,8 @@ import orlomo
 from orlomo.config import RunConfig
 from orlomo.report.terminal import screen as module
 from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress
-from orlomo.report.timeline import bars, uses
 from orlomo.report.terminal.totals import Totals
+from orlomo.report.timeline import bars, uses
 from small import classification, settings
 from terminal import shown_at_a_terminal
 
