@@ -47,7 +47,7 @@ benchmarks: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs,ray,tensorboard,parquet,huggingface,lightning]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray,tensorboard,parquet,huggingface,lightning,completion,docs]'
 	touch $(READY)
 
 clean:
