@@ -180,9 +180,7 @@ def _logarithmic(axes: Axes) -> None:
         axes.set_yscale("log")
 
 
-def comparison_figure(
-    runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None
-) -> list[Path]:
+def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None) -> list[Path]:
     """The most important metric against time: the mean over the seeds, and the range from the worst to the best.
 
     Writes a PNG and an SVG file.

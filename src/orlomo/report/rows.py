@@ -115,7 +115,10 @@ def method_table(
     one = _shared_metric(every)
     clocks = {view.clock for view in every}
     known: dict[str, list[Curve | None]] = {
-        name: [None if view is None or one is None else Curve.of(view.metrics, one, view.state == "finished") for view in group]
+        name: [
+            None if view is None or one is None else Curve.of(view.metrics, one, view.state == "finished")
+            for view in group
+        ]
         for name, group in groups.items()
     }
     if target is not None:
@@ -291,7 +294,9 @@ def terminal_table(table: MethodTable, title: str) -> Table:
     for heading, _ in found:
         first, _, rest = printable(heading).partition(" ")
         shown = f"{first}\n{rest}" if len(heading) > 10 else printable(heading)
-        drawn.add_column(Text(shown), justify="left" if heading == "method" else "right", no_wrap=True, vertical="bottom")
+        drawn.add_column(
+            Text(shown), justify="left" if heading == "method" else "right", no_wrap=True, vertical="bottom"
+        )
     for cells in zip(*(cells for _, cells in found), strict=True):
         drawn.add_row(*(Text(printable(cell)) for cell in cells))
     return drawn
@@ -301,6 +306,7 @@ def markdown_table(table: MethodTable) -> str:
     """The table for a document, with all metrics."""
     found = columns(table, every_metric=True)
     rows = list(zip(*(cells for _, cells in found), strict=True))
-    return markdown([heading for heading, _ in found], rows, words=("method", "faults")) + f"\n{markdown_cell(table.note)}\n"
-
-
+    return (
+        markdown([heading for heading, _ in found], rows, words=("method", "faults"))
+        + f"\n{markdown_cell(table.note)}\n"
+    )

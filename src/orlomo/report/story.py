@@ -82,7 +82,11 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
     done = []
     epochs = [float(one.metrics["epoch"][-1]) for one in views if len(one.metrics["epoch"])]
     if epochs:
-        done.append(f"{np.median(epochs):.3g} of {config.epochs:g} epochs" if _short(views) else f"{np.median(epochs):.3g} epochs")
+        done.append(
+            f"{np.median(epochs):.3g} of {config.epochs:g} epochs"
+            if _short(views)
+            else f"{np.median(epochs):.3g} epochs"
+        )
     else:
         done.append(f"{sum(one.seen.reports for one in views):,} reports")
     if not math.isnan(row.seconds):
@@ -101,9 +105,13 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
     if not math.isnan(row.computing):
         text = f"Workers computed {row.computing:.0%} of the time"
         if not view.config.method.synchronous and not math.isnan(row.delay_median):
-            text += f"; reports were {row.delay_median:.0f} others late at the median, {row.max_delay:,} at most"
+            text += f"; the median delay was {_reports(row.delay_median)}, the largest {row.max_delay:,}"
         sentences.append(text + ".")
     return [*sentences, *_on_workers(row, views)]
+
+
+def _reports(count: float) -> str:
+    return f"{count:.0f} report{'s' * (count != 1)}"
 
 
 def _short(views: Sequence[View]) -> bool:
@@ -121,7 +129,9 @@ def _of_several(table: MethodTable, views: Sequence[View]) -> list[str]:
     """On several methods, against the synchronous one where there is one."""
     tasks = list(dict.fromkeys(view.config.task for view in views))
     if len(tasks) > 1:
-        return [f"{len(views)} runs of {len(tasks)} tasks ({', '.join(tasks[:MOST_NAMED])}): their times are not compared."]
+        return [
+            f"{len(views)} runs of {len(tasks)} tasks ({', '.join(tasks[:MOST_NAMED])}): their times are not compared."
+        ]
     if len({view.clock for view in views}) > 1:
         return [f"{len(views)} runs, some simulated and some real: their times are not compared."]
     reference = next((row for row in table.rows if row.method == table.speeds.reference), None)
@@ -156,7 +166,11 @@ def _to_target(table: MethodTable, main: Row, reference: Row | None) -> str:
     text = ""
     for row in reached[:MOST_NAMED]:
         time = time_text(row.speed.to_target)
-        own = "" if row is reference or math.isnan(row.speed.to_target_speed_up) else ratio_text(row.speed.to_target_speed_up)
+        own = (
+            ""
+            if row is reference or math.isnan(row.speed.to_target_speed_up)
+            else ratio_text(row.speed.to_target_speed_up)
+        )
         if not text:
             text = f"{row.method} reached {table.target} {table.metric.label} in {time} {table.clock}"
             first = own
@@ -168,7 +182,10 @@ def _to_target(table: MethodTable, main: Row, reference: Row | None) -> str:
         text += f" ({len(reached) - MOST_NAMED} more did)"
     goal = "it" if text else f"{table.target} {table.metric.label}"
     parts = [text] if text else []
-    parts += [f"{row.method} reached {goal} with {row.speed.reached} of {row.speed.seeds} seeds" for row in partly[:MOST_NAMED]]
+    parts += [
+        f"{row.method} reached {goal} with {row.speed.reached} of {row.speed.seeds} seeds"
+        for row in partly[:MOST_NAMED]
+    ]
     if never:
         names = [row.method for row in never[:MOST_NAMED]] + (["others"] if len(never) > MOST_NAMED else [])
         parts.append(f"{_listed(names)} did not reach {'it' if parts else goal}")
@@ -185,7 +202,9 @@ def _for_work(table: MethodTable, main: Row, reference: Row | None) -> str:
     work = f"{table.speeds.work:,.0f} samples" if math.isnan(table.epochs) else f"{table.epochs:.3g} epochs of samples"
     text = f"{work[:1].upper()}{work[1:]} took {main.method} {time_text(main.speed.for_work)} {table.clock}"
     if reference is not None and math.isfinite(reference.speed.for_work):
-        text += f", {reference.method} {time_text(reference.speed.for_work)} ({ratio_text(main.speed.for_work_speed_up)})"
+        text += (
+            f", {reference.method} {time_text(reference.speed.for_work)} ({ratio_text(main.speed.for_work_speed_up)})"
+        )
     return text + "."
 
 

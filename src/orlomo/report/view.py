@@ -183,9 +183,7 @@ def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], los
     """Read the events; how many lines are damaged."""
     try:
         config = run.config
-        reader.update(
-            synchronous=config.method.synchronous, losses=losses, steps=steps, workers=config.workers
-        )
+        reader.update(synchronous=config.method.synchronous, losses=losses, steps=steps, workers=config.workers)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         return 0
