@@ -16,7 +16,7 @@ from rich.console import Console
 
 import orlomo
 from orlomo.report.page import write_report
-from orlomo.report.screen import TerminalProgress
+from orlomo.report.terminal.screen import TerminalProgress
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))

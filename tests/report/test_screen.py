@@ -12,10 +12,10 @@ from rich.console import Console
 
 import orlomo
 from orlomo.config import RunConfig
-from orlomo.report import screen as module
-from orlomo.report.screen import ProgressDisplay, TerminalProgress
+from orlomo.report.terminal import screen as module
+from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress
+from orlomo.report.terminal.totals import Totals
 from orlomo.report.timeline import bars, uses
-from orlomo.report.totals import Totals
 from small import classification, settings
 from terminal import shown_at_a_terminal
 

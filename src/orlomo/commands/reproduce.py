@@ -78,7 +78,7 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo.config import read
     from orlomo.engines.engine import job_count
-    from orlomo.report.screen import ProgressDisplay, warn
+    from orlomo.report.terminal.screen import ProgressDisplay, warn
     from orlomo.reproduce.experiment import code_of, experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of

@@ -51,7 +51,7 @@ def add(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from orlomo.launching import start_loop
     from orlomo.loop.program import Program
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
 
     flags = given(options, METHOD_FLAGS)
     texts = assignments(options.set, flags)

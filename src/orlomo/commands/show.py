@@ -114,7 +114,7 @@ def _export(options: argparse.Namespace) -> int:
     from orlomo.files import subfolder
     from orlomo.records.run import Run
     from orlomo.report.export import export
-    from orlomo.report.screen import warn
+    from orlomo.report.terminal.screen import warn
 
     for run in _runs(options.folder):
         folder = options.out

@@ -124,7 +124,7 @@ def check_known(texts: dict[str, str], names: list[str]) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from orlomo.comparing import settings_for
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
     from orlomo.training import start
 
     flags = given(options, METHOD_FLAGS)
@@ -143,7 +143,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from orlomo.comparing import compare, label, runs_to_do
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
     require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
@@ -218,7 +218,7 @@ def _resume(options: argparse.Namespace) -> int:
     from orlomo.files import short
     from orlomo.records.leftovers import check_begun
     from orlomo.records.run import Run
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
     from orlomo.resuming import resume, untrusted_code
 
     check_begun(options.folder.absolute())
@@ -246,7 +246,7 @@ def ray_options(options: argparse.Namespace) -> orlomo.RayOptions:
 
 def _replay(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
     from orlomo.resuming import replay, untrusted_code
 
     trusted = confirm(untrusted_code(found := Run(options.folder)), found.folder, options.trust)

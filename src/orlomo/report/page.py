@@ -5,6 +5,9 @@ Both need nothing else: no network, no other file.
 
 from __future__ import annotations
 
+import base64
+import functools
+import gzip
 import html
 import io
 import json
@@ -33,6 +36,9 @@ from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
+
+SCRIPTS = ("page.js", "story.js", "charts.js", "timeline.js", "start.js")
+"""In the order in which they are put into the page."""
 
 BESIDE = ("report_loss", "delays")
 """The charts that a notebook shows beside the metrics."""
@@ -112,9 +118,9 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
         "version": __version__,
         "connect": connect,
         "style": (WEB / "page.css").read_text("utf-8"),
-        "plotly": (WEB / "plotly-basic.min.js").read_text("utf-8"),
+        "plotly": _plotly(),
         "data": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),  # or a name could end the script element
-        "script": (WEB / "page.js").read_text("utf-8"),
+        "script": "\n".join((WEB / name).read_text("utf-8") for name in SCRIPTS),
     }
     # Not str.format: style and script are full of braces. Nothing that is filled in is searched again.
     before, *rest = (WEB / "page.html").read_text("utf-8").split("{{")
@@ -123,6 +129,14 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
         name, _, text = piece.partition("}}")
         pieces += [parts[name], text]
     return "".join(pieces)
+
+
+@functools.cache
+def _plotly() -> str:
+    """plotly.js as the package `plotly` brings it, compressed: a page of 2 MB instead of 5."""
+    from plotly.offline import get_plotlyjs  # not needed by most commands
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -21,7 +21,7 @@ from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.printing import printable, say
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.totals import ASCII_BLOCKS, BLOCKS, RECORDED, Totals
+from orlomo.report.terminal.totals import ASCII_BLOCKS, BLOCKS, RECORDED, Totals
 
 LINE_SECONDS = 5.0
 """Between lines where there is no terminal."""
