@@ -42,6 +42,11 @@ def add(commands: Commands) -> None:
         default=Path("report.html"),
         help="the page (default: report.html); -: standard output",
     )
+    report.add_argument(
+        "--target",
+        help="measure times to this value of the first metric, as in 97%% (default: the strictest round value that "
+        "all seeds of two methods reached)",
+    )
     report.add_argument("--figures", type=folder_argument, help="write the charts here too, as PNG and SVG")
     report.set_defaults(call=_report)
     export = commands.add_parser("export", help="a run's tables in another format", allow_abbrev=False)
@@ -95,12 +100,14 @@ def _report(options: argparse.Namespace) -> int:
     to_stdout = options.out == STDOUT
     with tempfile.TemporaryDirectory() if to_stdout else contextlib.nullcontext(".") as folder:
         path = Path(folder) / "report.html" if to_stdout else options.out
-        page = write_report(folders, path)
+        page = write_report(folders, path, options.target)
         for note in page["notes"]:
             say(f"orlomo: note: {note}", sys.stderr)
         if to_stdout:
             print_file(path)
         else:
+            for sentence in page["story"]:
+                say(sentence)
             say(path)
     if options.figures is not None:
         from orlomo.report.figures import write_figures

@@ -148,7 +148,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from orlomo.comparing import compare, runs_to_do
-    from orlomo.report.rows import label
+    from orlomo.report.comparison.groups import label
     from orlomo.report.terminal.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
@@ -208,7 +208,7 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
 def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     from rich.console import Console
 
-    from orlomo.report.rows import terminal_table
+    from orlomo.report.terminal.comparison import terminal_table
 
     where = f"{first.where} cluster" if first.clock == "virtual" else first.where
     title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
