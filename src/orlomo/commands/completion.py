@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from orlomo.commands.flags import folder_argument, path_argument
 from orlomo.commands.new import KINDS
@@ -49,7 +49,7 @@ def call(options: argparse.Namespace) -> int:
     return 0
 
 
-def _complete(name: str, command: Parser, file: dict[str, str], folder: dict[str, str]) -> None:
+def _complete(name: str, command: Parser, file: Mapping[str, object], folder: Mapping[str, object]) -> None:
     """Give the arguments of a command what they are completed with."""
     names = _names(name)
     for action in command._actions:

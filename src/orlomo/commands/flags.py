@@ -16,7 +16,7 @@ from orlomo.values import Hint, Table, from_text, helps, hints_of, is_many, path
 METHOD_FLAGS: dict[str, tuple[type, str]] = {
     "learning_rate": (float, "learning rate of the local steps, gamma (default: 0.1)"),
     "momentum": (float, "momentum coefficient, beta (default: 0.9)"),
-    "local_steps": (int, "local steps in a round, S (default: 16; 1 in asgd, ormo-da, msgd)"),
+    "local_steps": (int, "local steps in a round, S (default: 16; 1 in asgd, ormo-da)"),
     "weight_decay": (float, "L2 weight decay (default: 0)"),
     "clip_norm": (float, "largest norm of a local gradient (default: not clipped)"),
     "schedule": (

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 COMMANDS = {
-    "train": ("train", "run", "compare", "resume", "replay", "workers"),
-    "look at runs": ("report", "watch", "export", "verify", "audit"),
-    "what there is": ("methods", "tasks", "data", "trace", "reproduce"),
-    "set up": ("new", "completion"),
+    "training": ("train", "run", "compare", "resume", "replay", "workers"),
+    "looking at runs": ("report", "watch", "export", "verify", "audit"),
+    "methods, tasks, data": ("methods", "tasks", "data", "trace", "reproduce"),
+    "setting up": ("new", "completion"),
 }
 """The groups of `orlomo --help`."""
 

@@ -7,7 +7,7 @@ import itertools
 import re
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from orlomo.errors import ConfigError, nearest, unknown_name
@@ -38,7 +38,7 @@ METAVARS = {
     **dict.fromkeys(("method", "engine", "cluster", "device", "schedule", "global_rate", "compile"), "NAME"),
     **dict.fromkeys(("devices", "pace", "methods"), "LIST"),
     **dict.fromkeys(("resources", "labels"), "NAME=VALUE"),
-    **{"address": "HOST:PORT", "runtime_env": "JSON", "checkpoint_seconds": "SECONDS", "scale": "FRACTION"},
+    **{"address": "HOST:PORT", "runtime_env": "JSON", "scale": "FRACTION"},
     **{"out": "FOLDER", "figures": "FOLDER", "held_out": "SHARE", "format": "NAME", "target": "VALUE"},
     **dict.fromkeys(("learning_rate", "momentum", "weight_decay", "clip_norm"), "NUMBER"),
 }
@@ -91,7 +91,7 @@ class Formatter(argparse.HelpFormatter):
         super().__init__(prog, **more)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return wrapped(" ".join(text.split()), width)
+        return [line.replace("\xa0", " ") for line in wrapped(text.replace("(default: ", "(default:\xa0"), width)]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if not text.startswith(EXAMPLES):
@@ -100,8 +100,9 @@ class Formatter(argparse.HelpFormatter):
 
     def _command(self, line: str, width: int) -> str:
         """A command on as many lines as it needs, as a shell takes them."""
-        first, *more = wrapped(line.strip(), width - 6)
-        return " \\\n".join([f"  {first}", *(f"      {part}" for part in more)])
+        whole = re.sub(r"(--\S+) (?=[^-])", "\\1\xa0", line.strip())  # a flag and its value together
+        first, *more = wrapped(whole, width - len("      ") - len(" \\"))
+        return " \\\n".join([f"  {first}", *(f"      {part}" for part in more)]).replace("\xa0", " ")
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         if isinstance(action.nargs, str) and action.nargs == "+":
@@ -212,7 +213,7 @@ class Parser(argparse.ArgumentParser):
 class TopParser(Parser):
     """`orlomo` itself: its commands are listed in groups."""
 
-    command_groups: dict[str, Collection[str]]
+    command_groups: Mapping[str, Collection[str]]
 
     def format_usage(self) -> str:
         """How all commands begin."""
