@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import orlomo
-from orlomo.errors import OrlomoWarning
+from orlomo.errors import OrlomoWarning, RunFolderError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.digests import MARKS, Mark, Seal, first_difference
 from orlomo.records.run import Run
