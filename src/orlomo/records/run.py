@@ -280,10 +280,7 @@ class Run:
     def measured(self) -> tuple[MetricColumn, ...]:
         """What the run's metrics are, in the order in which they are shown; the first is the most important."""
         self._say(folders.MEASURED)
-        found = folders.read_measured(self.folder)
-        if not found and not self.config.is_loop:  # a task has its loss at least
-            raise RunFolderError(f"{self.folder / folders.MEASURED} is damaged: it describes no metric")
-        return found
+        return folders.read_measured(self.folder, may_be_none=self.config.is_loop)
 
     @cached_property
     def worker_data(self) -> list[dict[str, Any]]:
