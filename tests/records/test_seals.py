@@ -212,5 +212,8 @@ def test_a_table_that_is_continued_has_the_marks_of_one_that_was_not_cut_off(tab
 def test_a_run_of_a_task_measures_something(tmp_path: Path) -> None:
     run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.05, jobs=1, out=tmp_path / "run")
     (run.folder / "metrics.json").write_text("[]")
-    with pytest.warns(OrlomoWarning, match="sealed"), pytest.raises(RunFolderError, match=r"metrics\.json is damaged: it describes no metric"):
+    with (
+        pytest.warns(OrlomoWarning, match="sealed"),
+        pytest.raises(RunFolderError, match=r"metrics\.json is damaged: it describes no metric"),
+    ):
         _ = orlomo.load(run.folder).measured
