@@ -39,7 +39,7 @@ from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
 
-SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "start.js")
+SCRIPTS = ("page.js", "zoom.js", "story.js", "curves.js", "charts.js", "timeline.js", "start.js")
 """In the order in which they are put into the page."""
 
 BESIDE = ("report_loss", "delays")
