@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orlomo.commands.flags import folder_argument, path_argument
-from orlomo.commands.output import print_file, print_json
+from orlomo.commands.output import print_file, print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError
 from orlomo.printing import say
@@ -193,18 +193,16 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _print_counts(title: str, rows: Sequence[DataclassInstance]) -> None:
     """A table of these rows of numbers, with a row of sums; of many rows the first and the last ones."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from orlomo.report.terminal.layout import Answer, table
 
     if not rows:
         return
     numbers = [dataclasses.asdict(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=len(rows) > 1)
-    for name in numbers[0]:
-        summed = "all" if name == title else "" if name == "workers" else f"{sum(row[name] for row in numbers):,}"
-        table.add_column(name, summed, justify="right", no_wrap=True)
-    shown = numbers if len(numbers) <= 2 * MOST_ROWS else [*numbers[:MOST_ROWS], {}, *numbers[-MOST_ROWS:]]
-    for row in shown:
-        table.add_row(*(f"{value:,}" for value in row.values()) if row else ["..."])
-    Console(width=100).print(table)
+    names = list(numbers[0])
+    lines = [[f"{row[name]:,}" for name in names] for row in numbers]
+    if len(lines) > 2 * MOST_ROWS:
+        lines = [*lines[:MOST_ROWS], ["...", *[""] * (len(names) - 1)], *lines[-MOST_ROWS:]]
+    if len(rows) > 1:
+        sums = {name: f"{sum(row[name] for row in numbers):,}" for name in names}
+        lines.append([(sums | {title: "all", "workers": ""})[name] for name in names])
+    print_lines([*table(names, lines, Answer().width, words=0), ""])
