@@ -20,7 +20,7 @@ from rich.console import Console
 import orlomo
 from orlomo.commands.output import print_json, say_error
 from orlomo.errors import OrlomoWarning, RunFolderError, warn
-from orlomo.printing import printable, say
+from orlomo.printing import printable, quoted, say
 from orlomo.records.folders import MEASURED, resume_command
 from orlomo.records.log import Log
 from orlomo.records.run import Run
@@ -55,7 +55,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("printed") / request.param
     done = call_cli("train", *SHORT, "--out", folder.name, folder=folder.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"\n{printable(folder.name)}\n")
+    assert f"\nrun     {printable(folder.name)}\n" in done.stdout
+    assert done.stdout.endswith(f"\nreplay  orlomo replay {quoted(folder.name)}\n")
     assert clean(done.stdout)
     return folder
 
@@ -95,8 +96,9 @@ def test_what_acts_is_escaped_and_what_does_not_is_left() -> None:
     ids=lambda value: " ".join(value).replace("{}", "NAME") if isinstance(value, tuple) else "",
 )
 def test_every_command_takes_such_names_and_shows_them_escaped(
-    words: tuple[str, ...], code: int, trained: Path
+    words: tuple[str, ...], code: int, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ORLOMO_DATA", str(trained.parent / "data"))  # nothing is stored there
     done = call_cli(*(word.replace("{}", trained.name) for word in words), folder=trained.parent)
     assert done.returncode == code, done.stderr
     assert clean(done.stdout)
@@ -247,8 +249,8 @@ def test_any_encoding_of_the_terminal_will_do(tmp_path: Path) -> None:
     words = ("compare", *SHORT, "--methods", "orlomo,asgd", "--seeds", 2, "--out", "vergleich-ä")
     done = run_cli(*words, folder=tmp_path, environment=ascii_only)
     assert done.returncode == 0, done.stderr
-    assert "vergleich-\\xe4/comparison.csv" in done.stdout
-    assert "\\xb1" in done.stdout
+    assert "files  vergleich-\\xe4: " in done.stdout
+    assert " +- " in done.stdout
     assert "±" in (tmp_path / "vergleich-ä" / "comparison.md").read_text("utf-8")
 
 

@@ -20,7 +20,7 @@ def told(sentences: Sequence[str], width: int | None) -> list[str]:
     """Sentences in lines; where the width is not known, as in a file, a line for each.
 
     >>> told(["It took 363 virtual seconds."], 20)
-    ['It took', '363 virtual', 'seconds.']
+    ['It took 363 virtual', 'seconds.']
     """
     limit = None if width is None else min(width, WIDEST)
     return [line for sentence in sentences for line in wrapped(printable(sentence), limit)]
