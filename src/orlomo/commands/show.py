@@ -50,6 +50,11 @@ def add(commands: Commands) -> None:
     report.add_argument(
         "--figures", type=folder_argument, help="write the charts here too, as PNG and SVG (default: not)"
     )
+    report.add_argument(
+        "--target",
+        help="measure times to this value of the first metric, as in 97%% (default: the strictest round value that "
+        "all seeds of two methods reached)",
+    )
     report.set_defaults(call=_report)
     watch = commands.add_parser(
         "watch",
@@ -92,23 +97,25 @@ def add(commands: Commands) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from orlomo.report.page import write_report
+    from orlomo.report.terminal.ending import report_lines
+    from orlomo.report.terminal.layout import Answer
 
     folders = [run for folder in options.folders for run in _runs(folder)]
     to_stdout = options.out == STDOUT
     with tempfile.TemporaryDirectory() if to_stdout else contextlib.nullcontext(".") as folder:
         path = Path(folder) / "report.html" if to_stdout else options.out
-        page = write_report(folders, path)
+        page = write_report(folders, path, options.target)
         for note in page["notes"]:
             say(f"orlomo: note: {note}", sys.stderr)
         if to_stdout:
             print_file(path)
-        else:
-            say(path)
+    figures: list[Path] = []
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
-        for path in write_figures(page["charts"], page["runs"], options.figures):
-            say(path, sys.stderr if to_stdout else sys.stdout)
+        figures = write_figures(page["charts"], page["runs"], options.figures)
+    if not to_stdout:
+        print_lines(report_lines(page["story"], [path, *figures], Answer()))
     return 0
 
 

@@ -178,7 +178,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from orlomo.comparing import compare, runs_to_do
-    from orlomo.report.rows import label
+    from orlomo.report.comparison.groups import label
     from orlomo.report.terminal.screen import TerminalProgress, warn
 
     names = name_list(options.methods)

@@ -8,8 +8,9 @@ from pathlib import Path
 from orlomo.files import short
 from orlomo.printing import printable, quoted
 from orlomo.records.run import Run
-from orlomo.report.rows import MethodTable, columns
-from orlomo.report.story import story
+from orlomo.report.comparison.rows import MethodTable
+from orlomo.report.comparison.story import story
+from orlomo.report.comparison.texts import columns
 from orlomo.report.terminal.layout import Answer, listed, table, wrapped
 
 WIDEST = 100
@@ -65,6 +66,15 @@ def comparison_lines(
         "",
         *_steps(steps, width),
     ]
+
+
+def report_lines(sentences: Sequence[str], pages: Sequence[Path], screen: Answer) -> list[str]:
+    """What a page tells, and where it is; with it the figures."""
+    page, *figures = pages
+    shown = [("page", [f"{printable(page)} (open it in a browser)"])]
+    if figures:
+        shown.append(("figures", [printable(path) for path in figures]))
+    return [*told(sentences, screen.width), "", *listed(shown, screen.width)]
 
 
 def _steps(steps: dict[str, str], width: int | None) -> list[str]:
