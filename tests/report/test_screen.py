@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from orlomo.report.comparison.story import story
 from rich.console import Console, Group
 
 import orlomo
 from orlomo.config import RunConfig
+from orlomo.report.story import story
 from orlomo.report.terminal import screen as module
 from orlomo.report.terminal.layout import ASCII, Glyphs
 from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress

@@ -9,8 +9,8 @@ from orlomo.files import short
 from orlomo.printing import printable, quoted
 from orlomo.records.run import Run
 from orlomo.report.comparison.rows import MethodTable
-from orlomo.report.comparison.story import story
 from orlomo.report.comparison.texts import columns
+from orlomo.report.story import story
 from orlomo.report.terminal.layout import Answer, listed, table, wrapped
 
 WIDEST = 100
