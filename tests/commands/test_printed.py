@@ -25,11 +25,13 @@ from orlomo.records.folders import MEASURED, resume_command
 from orlomo.records.log import Log
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn
+from orlomo.report.comparison.rows import MethodTable, Row
+from orlomo.report.comparison.texts import markdown_table
 from orlomo.report.figures import write_figures
 from orlomo.report.page import page_content
-from orlomo.report.rows import MethodTable, Row, markdown_table, terminal_table
 from orlomo.report.speed import Speed, Speeds
 from orlomo.report.summary import write_rows
+from orlomo.report.terminal.comparison import terminal_table
 from orlomo.report.watch import Follower
 from small import call_cli, run_cli
 from terminal import shown_at_a_terminal
