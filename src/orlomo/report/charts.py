@@ -13,8 +13,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from orlomo.records.tables import only
+from orlomo.report.streaming.rounds import CELLS, ROUNDS_KEPT
 from orlomo.report.streaming.thinning import Counts, thin
-from orlomo.report.timeline import STATES
+from orlomo.report.timeline import strips
 from orlomo.report.view import View, ViewTable, numbers
 
 KINDS = ("lines", "dots", "bars", "timeline")
@@ -169,8 +170,7 @@ def _loss_until_evaluated(view: View) -> Drawn | None:
 
 
 def _timeline(view: View) -> Drawn:
-    columns = {name: numbers(column) for name, column in view.bars._asdict().items()}
-    return {"states": list(STATES), **columns}
+    return strips(view.seen.timeline, view.end, CELLS, ROUNDS_KEPT)
 
 
 def histogram(counts: Counts) -> dict[str, list[float]]:
@@ -218,7 +218,6 @@ CHARTS = (
         y="worker",
         needs="reports",
         data=_timeline,
-        note="One row per worker. Drag to zoom in, double-click to see all.",
     ),
     Chart(
         name="delays",

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.files import write_bytes_atomically, writing_to
-from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import Drawn, RunView, Spec
+from orlomo.report.pictures.style import colour_of, figure_files, new_figure, plain_text
+from orlomo.report.pictures.timelines import draw_timeline
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
-    "orlomo": "#D55E00",
-    "prsgdm": "#0072B2",
-    "al-sgd": "#009E73",
-    "local-ormo-da": "#CC79A7",
-    "ormo-da": "#E69F00",
-    "asgd": "#56B4E9",
-    "local-sgd": "#000000",
-    "msgd": "#999999",
-}
-OTHER = "#7f7f7f"
-STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
-"""In a timeline; computing has the method's own colour, absent is an outline."""
-
-STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
-"""In a timeline: states can be told apart without their colours."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 GRID = 400
 """Points at which the mean of several runs is drawn."""
-
-FEW = 100
-"""Up to so many bars in a row have a gap between them."""
-
-LABELLED = 40
-"""At most so many rows of a timeline have a label."""
 
 
 def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
@@ -141,34 +115,10 @@ def draw_dots(axes: Axes, spec: Spec, run: RunView) -> None:
     axes.grid(alpha=0.25)
 
 
-def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
-    """One row per worker, one bar per stretch of time."""
-    columns = _columns(spec, run)
-    bars = {name: np.array(column) for name, column in columns.items()}
-    workers, rows = np.unique(bars["worker"], return_inverse=True)
-    edge = 0.3 if len(rows) < FEW * len(workers) else 0.0  # between rounds
-    for code, state in enumerate(columns["states"]):
-        own = bars["state"] == code
-        if own.any():
-            colour = STATE_COLOURS.get(state, colour_of(run["method"]))
-            # Snapped to whole pixels, narrow bars would be too wide and hide others.
-            more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge, "snap": False}
-            if state in ("lost work", "absent"):
-                hatch = {"lost work": "////", "absent": "xxx"}[state]
-                more = {"hatch": hatch, "facecolor": "none", "edgecolor": colour, "linewidth": 0.5}
-            widths = bars["end"][own] - bars["begin"][own]
-            axes.barh(rows[own], widths, STATE_HEIGHTS[state], bars["begin"][own], label=state, **more)
-    axes.invert_yaxis()
-    labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED))
-    axes.set_yticks(labelled, workers[labelled])
-    axes.set(xlabel=run["clock"], ylabel=plain_text(spec["y_label"]))
-    axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
-
-
 DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
     "bars": draw_bars,
     "dots": draw_dots,
-    "timeline": draw_timeline,
+    "timeline": lambda axes, spec, run: draw_timeline(axes, _columns(spec, run), run["method"], run["clock"]),
 }
 
 
@@ -221,11 +171,6 @@ def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[
     return grid, np.stack([np.interp(grid, table[against], one.scale * table[one.column]) for table in tables])
 
 
-def plain_text(text: str) -> str:
-    """A text that is drawn as it is: between dollars it would be mathematics."""
-    return printable(text).replace("$", r"\$")
-
-
 def _legend(text: str) -> str:
     """A legend leaves out what begins with an underscore."""
     return plain_text(f" {text}" if text.startswith("_") else text)
@@ -234,38 +179,3 @@ def _legend(text: str) -> str:
 def _file_name(metric: str) -> str:
     """The metric's name, as a file's: it comes from the run's folder, and may be anything."""
     return re.sub(r"[^\w-]", "_", metric)
-
-
-def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure and its panels, row by row."""
-    from matplotlib.figure import Figure  # not pyplot: its state belongs to the user
-
-    figure = Figure(figsize=inches, layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
-
-
-def figure_files(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and SVG; `path` is without an ending."""
-    paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "svg")]
-    for one in paths:
-        drawn = io.BytesIO()
-        save_figure(figure, drawn, one.suffix[1:])
-        with writing_to(one.parent):
-            one.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomically(one, drawn.getvalue())
-    return paths
-
-
-def save_figure(figure: Figure, file: IO[str] | IO[bytes], kind: str) -> None:
-    """Write a figure to a file; the same plot gives the same bytes."""
-    from matplotlib import rc_context
-
-    # Without a salt the ids in an SVG file are random.
-    with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # letters that the font does not have become boxes
-        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-
-
-def colour_of(method: str) -> str:
-    """A method's colour; grey for one that is not ours."""
-    return COLOURS.get(method, OTHER)

@@ -21,17 +21,8 @@ from orlomo.files import check_target, write_text_atomically, writing_to
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
-from orlomo.report.figures import (
-    COLOURS,
-    DRAWN,
-    OTHER,
-    STATE_COLOURS,
-    STATE_HEIGHTS,
-    draw_lines,
-    has_columns,
-    new_figure,
-    save_figure,
-)
+from orlomo.report.figures import DRAWN, draw_lines, has_columns
+from orlomo.report.pictures.style import COLOURS, OTHER, STATE_COLOURS, new_figure, save_figure
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
@@ -92,7 +83,7 @@ def page_content(runs: Sequence[Run], notes: Sequence[str] = (), events: Sequenc
     content: Content = {
         "title": title,
         "notes": notes,
-        "colours": {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS},
+        "colours": {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS},
         "charts": charts,
         "runs": views,
         "differences": differences(tables),

@@ -22,7 +22,7 @@ from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
 from orlomo.report.streaming.events import EventReader, Events
 from orlomo.report.summary import without_nan
-from orlomo.report.timeline import Bars, Use, uses_of
+from orlomo.report.timeline import Use, uses_of
 
 
 class Facts(TypedDict):
@@ -90,9 +90,9 @@ class View:
         return only(self.events, self.events["kind"] == "report")
 
     @cached_property
-    def bars(self) -> Bars:
-        """The timeline."""
-        return self.seen.bars(self.end)
+    def uses(self) -> list[Use]:
+        """How each worker spent its time."""
+        return uses_of(self.seen.workers, self.seen.timeline, self.config.workers, self.end)
 
     def to_json(self) -> ViewTable:
         """All but the charts."""
@@ -106,7 +106,7 @@ class View:
             "workers": self.config.workers,
             "measured": {one.label: one.text(value) for one, value in self.last_values()},
             "facts": _facts(self.config, self.seen, self.metrics),
-            "uses": [self._use(use) for use in uses_of(self.seen.workers, self.bars, self.config.workers)],
+            "uses": [self._use(use) for use in self.uses],
             "config": configuration.write(self.config),
         }
 

@@ -16,10 +16,10 @@ from orlomo.files import open_to_read
 from orlomo.records.parsing.blocks import Block, Table
 from orlomo.records.parsing.fields import key
 from orlomo.records.tables import EVENTS, Columns, usable
-from orlomo.report.streaming.pieces import Merger
+from orlomo.report.streaming.rounds import Timeline
 from orlomo.report.streaming.thinning import POSITION, Counts, Thinner, joined
 from orlomo.report.streaming.workers import grouped
-from orlomo.report.timeline import BARS, Bars, WorkerCounts, drawn
+from orlomo.report.timeline import WorkerCounts
 
 NEEDED = ("iteration", "worker", "delay", "group", "eta", "start", "finish", "compute", "behind")
 """The columns without which a row is damaged: all of them are read."""
@@ -84,7 +84,7 @@ class Events:
         self.delays = Counts()
         self.workers = WorkerCounts()
         self._more = ("loss",) * losses + ("local_steps",) * steps
-        self._merger = Merger(BARS, synchronous)
+        self.timeline = Timeline(synchronous)
         self._thinners = {name: Thinner(name) for name in IN_CHARTS if name != "loss" or losses}
         self.not_drawn = self._changes = 0  # changes
         self._recent: list[tuple[int, Callable[[], Columns]]] = []  # reports in a part, and the last of them
@@ -115,7 +115,7 @@ class Events:
             return
         columns, reports = part.columns, part.reports
         groups = grouped(columns["worker"])
-        self._merger.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
+        self.timeline.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
         self.workers.add(groups, part.kind, columns["delay"], columns.get("local_steps", np.zeros(0, dtype=np.int64)))
         if not len(reports):
             return
@@ -158,10 +158,6 @@ class Events:
         self._recent.append((count, lambda: _recent_of(part, reports) if table is None else table))
         while sum(count for count, _ in self._recent[1:]) >= RECENT:
             del self._recent[0]
-
-    def bars(self, end: float) -> Bars:
-        """The timeline; `end` as in `timeline.bars`."""
-        return drawn(self._merger, end)
 
     def thinned(self, name: str) -> Columns:
         """The reports that stay when they are thinned by this column, with what their charts show."""

@@ -1,0 +1,1 @@
+"""What pictures by matplotlib share, and the pictures of timelines."""
