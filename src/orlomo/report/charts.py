@@ -15,8 +15,8 @@ import numpy as np
 from orlomo.records.tables import only
 from orlomo.report.streaming.rounds import CELLS, ROUNDS_KEPT
 from orlomo.report.streaming.thinning import Counts, thin
-from orlomo.report.timeline import strips
 from orlomo.report.view import View, ViewTable, numbers
+from orlomo.report.workers.timeline import strips
 
 KINDS = ("lines", "dots", "bars", "timeline")
 """How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""

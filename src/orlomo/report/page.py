@@ -28,7 +28,7 @@ from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
 
-SCRIPTS = ("page.js", "story.js", "charts.js", "timeline.js", "start.js")
+SCRIPTS = ("page.js", "story.js", "charts.js", "timeline.js", "zoom.js", "members.js", "start.js")
 """In the order in which they are put into the page."""
 
 BESIDE = ("report_loss", "delays")

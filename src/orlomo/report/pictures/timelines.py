@@ -12,8 +12,8 @@ from orlomo.errors import require
 from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, headline, only, usable
 from orlomo.report.pictures.style import HATCHES, STATE_COLOURS, colour_of, figure_files, plain_text
-from orlomo.report.streaming.rounds import COMPUTING, ROUNDS_KEPT, STATES
-from orlomo.report.timeline import Bars, bars, column_of, uses
+from orlomo.report.streaming.rounds import ROUNDS_KEPT, STATES
+from orlomo.report.workers.timeline import Bars, bars, column_of, uses
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
@@ -95,17 +95,11 @@ def hero_figure(synchronous: Run, asynchronous: Run, path: Path, theme: Theme = 
     require(synchronous.clock == asynchronous.clock, f"{synchronous.folder} and {asynchronous.folder} differ in clock")
     seen = [_seen(run) for run in both]
     longest = max(one.end for one in seen)
-    colours = {
-        "text.color": theme.text,
-        "xtick.color": theme.text,
-        "ytick.color": theme.text,
-        "axes.edgecolor": theme.line,
-    }
-    colours |= {"figure.facecolor": theme.back, "savefig.facecolor": theme.back, "axes.facecolor": theme.back}
-    with rc_context({**colours, "axes.labelcolor": theme.text, "hatch.linewidth": 0.8, "font.size": 11}):
+    colours: Any = dict.fromkeys(("text.color", "xtick.color", "ytick.color", "axes.labelcolor"), theme.text)
+    colours |= dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), theme.back)
+    with rc_context({**colours, "axes.edgecolor": theme.line, "hatch.linewidth": 0.8, "font.size": 11}):
         rows = [len(one.workers) for one in seen]
         figure = Figure(figsize=(10, 1.9 + 0.3 * sum(rows)), layout="constrained")
-        figure.get_layout_engine().set(h_pad=0.1, hspace=0.04)  # type: ignore[union-attr]
         panels = figure.subplots(2, 1, sharex=True, height_ratios=rows)
         for axes, run, one in zip(panels, both, seen, strict=True):
             _draw_every_round(axes, run, one, theme)
@@ -136,12 +130,12 @@ def _seen(run: Run) -> _Seen:
     end = float(events["finish"][events["kind"] == "report"][-1])
     synchronous = run.config.method.synchronous
     drawn = bars(events, end if run.virtual else 0.0, synchronous)
-    lengths = drawn.end - drawn.begin
-    share = float(lengths[drawn.state == COMPUTING].sum() / lengths.sum())
-    times = {use.worker: use.round_seconds for use in uses(events, 0, 0.0, synchronous)}
-    fastest = float(np.nanmin(list(times.values())))
+    used = uses(events, 0, end if run.virtual else 0.0, synchronous)
+    share = float(np.nanmean([use.computing for use in used]))
+    times = {use.worker: use.round_seconds for use in used}
+    middle = float(np.nanquantile(list(times.values()), 0.5, method="lower"))
     last = {worker: float(drawn.end[drawn.worker == worker].max()) for worker in np.unique(drawn.worker).tolist()}
-    return _Seen(drawn, np.unique(drawn.worker), end, share, {w: t / fastest for w, t in times.items()}, last)
+    return _Seen(drawn, np.unique(drawn.worker), end, share, {w: t / middle for w, t in times.items()}, last)
 
 
 def _draw_every_round(axes: Axes, run: Run, one: _Seen, theme: Theme) -> None:
@@ -182,18 +176,17 @@ def _say_sooner(axes: Axes, both: tuple[Run, Run], seen: list[_Seen], longest: f
     values = []
     for run in both:
         one = headline(run.measured, run.metric_columns)
-        values.append(f"{one.label} {one.text(float(run.metric_columns[one.column][-1]))}")
+        values.append(one.text(float(run.metric_columns[one.column][-1])))
     ratio = seen[0].end / seen[1].end
-    lines = [
-        f"The same {first.config.epochs:g} epochs took",
-        f"{seen[1].end:.1f} {unit} instead of {seen[0].end:.1f} {unit}: {ratio:.1f}x faster.",
-        f"{values[1]},".capitalize(),
-        f"synchronous: {values[0].removeprefix(one.label).strip()}.",
-    ]
+    lines = (
+        f"{first.config.epochs:g} epochs in {seen[1].end:.1f} {unit} "
+        f"instead of {seen[0].end:.1f} {unit}: {ratio:.1f}x faster",
+        f"{one.label} at the end: {values[1]}, synchronous {values[0]}",
+    )
     middle = (len(seen[1].workers) - 1) / 2
-    text = plain_text("\n".join([*lines[:2], " ".join(lines[2:])]))
-    left = seen[1].end + 0.02 * longest
-    axes.text(left, middle, text, va="center", fontsize=12, linespacing=1.6, color=theme.text)
+    text = "\n".join(plain_text(line) for line in lines)
+    where = seen[1].end + 0.02 * longest, middle
+    axes.text(*where, text, va="center", fontsize=12, linespacing=1.5, color=theme.text).set_in_layout(False)
 
 
 def _legend_of(seen: list[_Seen], theme: Theme) -> list[Any]:

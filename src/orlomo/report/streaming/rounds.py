@@ -20,7 +20,10 @@ round that a crash has ended, `absent` is crashed or away."""
 COMPUTING, TRANSFER, WAITING, LOST, ABSENT = range(len(STATES))
 
 IN_A_ROUND = 3
-"""The first of these states are those of a round."""
+"""The first of these states are the parts of a round."""
+
+PARTS = (WAITING, COMPUTING, TRANSFER)
+"""In their order in time."""
 
 CELLS = 512
 """Most cells of time per worker; at least half of them are used."""
@@ -58,7 +61,9 @@ class Changes(NamedTuple):
 
 
 class Cells:
-    """Seconds per worker, state and cell of time. The cells' width is a power of two that doubles as time goes on.
+    """Seconds per worker, part of a round (in their order in time) and cell of time.
+
+    The cells' width is a power of two that doubles as time goes on.
 
     A stretch that lies in one cell is added to it. One that spans several is kept as its two ends: what an end adds to
     its own cell, and how many stretches are open in all later cells.
@@ -73,7 +78,7 @@ class Cells:
         self._rounds = np.zeros((0, CELLS))
 
     def add(self, place: Whole, workers: int, edges: list[Numbers]) -> None:
-        """Rounds of the workers in these places; `edges` begin with the first state and end with the last."""
+        """Rounds of the workers in these places; `edges`: where their parts begin and end."""
         self.make_room(workers, float(edges[-1].max(initial=0.0)))
         first, last = (self._cell(edge) for edge in (edges[0], edges[-1]))
         inside = first == last
@@ -81,11 +86,11 @@ class Cells:
         own, cell = (place, last) if whole else (place[inside], last[inside])
         size = self._rounds.size
         self._rounds += _summed(place * self.cells + last, None, size).reshape(self._rounds.shape)
-        for state in range(IN_A_ROUND):
-            length = edges[state + 1] - edges[state]
+        for part in range(IN_A_ROUND):
+            length = edges[part + 1] - edges[part]
             at = own * self.cells + cell
             seconds = _summed(at, length if whole else length[inside], size)
-            self._own[:, state] += seconds.reshape(self._rounds.shape)
+            self._own[:, part] += seconds.reshape(self._rounds.shape)
         if not whole:
             self._spanning(place[~inside], [edge[~inside] for edge in edges])
 
@@ -94,9 +99,9 @@ class Cells:
         cells = [self._cell(edge) for edge in edges]
         rest = [(cell + 1) * self.width - edge for cell, edge in zip(cells, edges, strict=True)]
         at, own, opened, one = [], [], [], np.ones(len(place))
-        for state in range(IN_A_ROUND):
-            for edge, sign in ((state, 1.0), (state + 1, -1.0)):
-                at.append((place * IN_A_ROUND + state) * self.cells + cells[edge])
+        for part in range(IN_A_ROUND):
+            for edge, sign in ((part, 1.0), (part + 1, -1.0)):
+                at.append((place * IN_A_ROUND + part) * self.cells + cells[edge])
                 own.append(sign * rest[edge])
                 opened.append(sign * one)
         where, shape = np.concatenate(at), self._own.shape
@@ -141,9 +146,10 @@ class Cells:
         self.width *= 2.0
 
     def seconds(self, places: Whole) -> Numbers:
-        """By worker, state and cell."""
+        """By worker, part of a round and cell."""
         opened = self._open[places]
-        return self._own[places] + self.width * (np.cumsum(opened, axis=-1) - opened)
+        found: Numbers = self._own[places] + self.width * (np.cumsum(opened, axis=-1) - opened)
+        return found
 
     def rounds(self, places: Whole) -> Numbers:
         """Rounds that ended in each cell, by worker."""
@@ -192,7 +198,7 @@ class Timeline:
         known = len(self._places)
         places = self._places.of(workers)
         self._end = grown(self._end, len(self._places), np.nan)
-        before = np.empty(len(kind))
+        before: Numbers = np.empty(len(kind))
         before[1:] = finish[:-1]
         before[firsts] = self._end[places]
         new = firsts[places >= known]
@@ -206,8 +212,8 @@ class Timeline:
             gone = np.flatnonzero(~is_round)
             self._changes.append(Changes(worker[gone], kind[gone], before[gone], finish[gone]))
             there = np.flatnonzero(is_round)
-            columns = (worker, place, before, start, finish, compute)
-            worker, place, before, start, finish, compute = (column[there] for column in columns)
+            worker, place = worker[there], place[there]
+            before, start, finish, compute = (column[there] for column in (before, start, finish, compute))
         if not len(worker):
             self.cells.make_room(len(self._places), 0.0)
             return
@@ -271,7 +277,10 @@ class Timeline:
     def seconds(self, workers: Whole) -> Numbers:
         """Of the rounds, by worker, state and cell; all these workers have events."""
         places = self._places.of_known(workers)
-        return self.cells.seconds(places) if self.count else np.zeros((len(workers), IN_A_ROUND, 1))
+        found = np.zeros((len(workers), IN_A_ROUND, self.cells.cells if self.count else 1))
+        if self.count:
+            found[:, PARTS] = self.cells.seconds(places)
+        return found
 
     def rounds_per_cell(self, workers: Whole) -> Numbers:
         """Rounds that ended in each cell, by worker."""

@@ -114,9 +114,8 @@ function render() {
   say(page.notes);
   facts(); choice(); sections();
   for (const one of page.charts) one.kind === "lines" ? lines(one) : chart(one, run);
-  const own = run.uses.some((u) => u.data !== undefined); // workers with data of their own
-  table("uses", ["worker", ...(own ? ["data", "samples", "epochs of them"] : []), "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
-    run.uses.map((u) => [u.worker, ...(own ? [u.data, u.samples, number(u.epochs)] : []), u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
+  workerTable(run);
+  eventTable(run);
   const differing = Object.entries(page.differences);
   document.getElementById("differences-section").hidden = !differing.length;
   table("differences", ["setting", ...page.runs.map((r) => r.name)], differing.map(([name, values]) => [name, ...values]));

@@ -161,7 +161,7 @@ function drawMarks(to, run, view, y) { // the line of events above the rows
 }
 
 function drawAxis(canvas, view, unit) {
-  const [to, width] = ready(canvas, 34), span = view.to - view.from;
+  const [to] = ready(canvas, 34), span = view.to - view.from;
   const rough = span / Math.max(2, view.width / 90), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough), digits = Math.max(0, -Math.floor(Math.log10(step)));
   to.fillStyle = variable("--dim");
@@ -174,8 +174,6 @@ function drawAxis(canvas, view, unit) {
     to.fillText((i * step).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }), x, 17);
   }
   to.fillText(unit, view.left + view.width / 2, 32);
-  to.textAlign = "right";
-  to.fillText("", width, 32);
 }
 
 function ready(canvas, height) { // an empty canvas of this height, as wide as there is room
@@ -207,7 +205,7 @@ function drawRun(run, canvas, range) { // returns how it was drawn: the rows tha
   return { every, rows, view };
 }
 
-const gutter = (width) => (width < 500 ? 40 : 86);
+const gutter = (width) => (width < 500 ? 40 : 104);
 
 function rowLabels(to, run, view) {
   const t = run.charts.timeline, step = Math.ceil(11 / view.height), wide = view.left > 60;

@@ -42,11 +42,9 @@ function timelineFacts(run) {
   return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(t.rounds, "round")}; workers computed ${percent(busy, 0)} of the time`;
 }
 
-function computingShare(run) { // of all workers' recorded time
-  const weights = run.uses.filter((use) => use.computing !== null);
-  const time = (use) => (use.round_seconds * use.rounds) / Math.max(1e-12, use.computing + use.transfer);
-  const total = weights.reduce((sum, use) => sum + time(use), 0);
-  return total ? weights.reduce((sum, use) => sum + use.computing * time(use), 0) / total : null;
+function computingShare(run) { // the mean over the workers
+  const shares = run.uses.map((use) => use.computing).filter((one) => one !== null);
+  return shares.length ? shares.reduce((sum, one) => sum + one, 0) / shares.length : null;
 }
 
 function buildTimeline(target) {

@@ -16,6 +16,7 @@ from orlomo.report.streaming.rounds import (
     IN_A_ROUND,
     LEAVES,
     LOST,
+    PARTS,
     STATES,
     TRANSFER,
     WAITING,
@@ -126,7 +127,7 @@ def round_bars(rounds: Rounds) -> Bars:
     """Waiting, computing and transfer of each round, where they took any time."""
     edges = (rounds.before, rounds.start, rounds.start + rounds.work, rounds.finish)
     found = []
-    for state, begin, stop in zip((WAITING, COMPUTING, TRANSFER), edges[:-1], edges[1:], strict=True):
+    for state, begin, stop in zip(PARTS, edges[:-1], edges[1:], strict=True):
         there = stop - begin > 1e-6 * (rounds.finish - rounds.before)  # else only rounding
         found.append(Bars(rounds.worker[there], np.full(int(there.sum()), state), begin[there], stop[there]))
     columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
@@ -230,7 +231,7 @@ def strips(seen: Timeline, end: float, cells: int, rounds: int) -> dict[str, Any
     workers = everyone[_rows(seen, everyone)]
     gone = away(seen, end)
     shown = np.isin(gone.worker, workers)
-    gone = Bars(*(column[shown] for column in gone))
+    gone = Bars(gone.worker[shown], gone.state[shown], gone.begin[shown], gone.end[shown])
     width, seconds, done = seen.cells.width, seen.seconds(workers), seen.rounds_per_cell(workers)
     while seconds.shape[-1] > cells:
         seconds, done = seconds[..., ::2] + seconds[..., 1::2], done[..., ::2] + done[..., 1::2]
