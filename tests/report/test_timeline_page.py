@@ -10,15 +10,16 @@ import pytest
 
 import orlomo
 from browser import Browser, browser
+from orlomo.report.colours import LIGHT
 from orlomo.report.page import page_content, page_of, write_report
-from orlomo.report.pictures.style import COLOURS, new_figure
+from orlomo.report.pictures.style import new_figure
 from orlomo.report.pictures.timelines import draw_timeline
 from orlomo.report.streaming.rounds import Timeline
 from orlomo.report.streaming.workers import grouped
 from orlomo.report.workers.timeline import strips
 from small import classification, settings
 
-RANGE = "return shownTime.range"
+RANGE = "return span"
 TIMELINE = "document.getElementById('timeline')"
 PIXELS = """
 const canvas = document.querySelectorAll('#timeline .strip')[arguments[0]], view = canvas.view;
@@ -63,7 +64,7 @@ def test_a_synchronous_run_is_drawn_above_an_asynchronous_one(
 ) -> None:
     window.open(report.as_uri())
     painted(window, 1)
-    titles = window.run(f"return [...{TIMELINE}.querySelectorAll('h3')].map(one => one.textContent)")
+    titles = window.run(f"return [...{TIMELINE}.querySelectorAll('h4')].map(one => one.textContent)")
     assert [title.split(":")[0] for title in titles] == ["prsgdm", "orlomo"]
     assert "4 workers, 1 crashed and came back" in titles[1]
     assert window.run(f"return {TIMELINE}.querySelector('.scale').textContent") == "Every round is drawn."
@@ -76,11 +77,11 @@ def test_a_synchronous_run_is_drawn_above_an_asynchronous_one(
         assert isinstance(shown, dict)
         for row, use in enumerate(uses):
             expected = float(use["computing"]) * (shown["last"][row] - shown["first"][row]) / whole  # type: ignore[arg-type]
-            assert share_of(window, strip, row, COLOURS[name]) == pytest.approx(
+            assert share_of(window, strip, row, LIGHT["methods"][name]) == pytest.approx(
                 expected, abs=0.06
             )  # gaps between rounds
     window.run(f"[...{TIMELINE}.querySelectorAll('.runs button')].at(-1).click()")  # the third run too
-    titles = window.run(f"return [...{TIMELINE}.querySelectorAll('h3')].map(one => one.textContent.split(':')[0])")
+    titles = window.run(f"return [...{TIMELINE}.querySelectorAll('h4')].map(one => one.textContent.split(':')[0])")
     assert titles == ["prsgdm", "orlomo", "local-ormo-da"]
 
 
@@ -97,7 +98,7 @@ def test_zooming_by_mouse_keys_and_buttons(report: Path, window: Browser) -> Non
     window.settle(lambda: window.run(RANGE) is not None)
     begin, end = window.run(RANGE)
     assert end - begin == pytest.approx((whole[1] - whole[0]) / 4, rel=0.02)
-    linked = "return [...linked].map(id => document.getElementById(id).layout.xaxis.range)"
+    linked = "return [...linked].map(id => document.getElementById(id).layout.xaxis.range.map(Number))"
     assert all(one == pytest.approx([begin, end]) for one in window.run(linked))
     place = window.driver.find_element("css selector", "#timeline .timelines")
     for key, times in ((Keys.ARROW_LEFT, 1.0), ("-", 1.6), ("+", 1.0)):
@@ -139,10 +140,10 @@ def test_cells_keep_the_shares_and_zooming_in_shows_rounds(runs: list[orlomo.Run
             assert "about 8 rounds" in phone.run(
                 "return scaleText(timelineRuns(), {from: 0, to: 3000, width: 500}, 0, 1)"
             )
-            assert share_of(phone, 0, 0, COLOURS["local-ormo-da"]) == pytest.approx(0.7, abs=0.04)
-            assert share_of(phone, 0, 0, "#77828f") == pytest.approx(0.3, abs=0.06)
+            assert share_of(phone, 0, 0, LIGHT["methods"]["local-ormo-da"]) == pytest.approx(0.7, abs=0.04)
+            assert share_of(phone, 0, 0, LIGHT["states"]["transfer"]) == pytest.approx(0.3, abs=0.06)
             before = paint_count(phone)
-            phone.run("setRange([1000, 1020])")
+            phone.run("setSpan([1000, 1020])")
             painted(phone, before + 1)
             assert phone.run(f"return {TIMELINE}.dataset.every") == after
             scale = phone.run(f"return {TIMELINE}.querySelector('.scale').textContent")

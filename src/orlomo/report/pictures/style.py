@@ -9,24 +9,11 @@ from typing import IO, TYPE_CHECKING
 
 from orlomo.files import write_bytes_atomically, writing_to
 from orlomo.printing import printable
+from orlomo.report.colours import LIGHT, Palette
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
-    "orlomo": "#D55E00",
-    "prsgdm": "#0072B2",
-    "al-sgd": "#009E73",
-    "local-ormo-da": "#CC79A7",
-    "ormo-da": "#E69F00",
-    "asgd": "#56B4E9",
-    "local-sgd": "#000000",
-    "msgd": "#999999",
-}
-OTHER = "#7f7f7f"
-STATE_COLOURS = {"transfer": "#77828f", "waiting": "#77828f", "lost work": "#d62728", "absent": "#77828f"}
-"""In a timeline; computing has the method's own colour. What is not work is hatched or crossed in its colour."""
 
 HATCHES = {"waiting": "/////", "lost work": "xxxx", "absent": "..."}
 """States that are drawn as a pattern: they can be told apart without their colours."""
@@ -67,6 +54,6 @@ def save_figure(figure: Figure, file: IO[str] | IO[bytes], kind: str) -> None:
         figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
 
 
-def colour_of(method: str) -> str:
+def colour_of(method: str, palette: Palette = LIGHT) -> str:
     """A method's colour; grey for one that is not ours."""
-    return COLOURS.get(method, OTHER)
+    return palette["methods"].get(method, palette["other"])

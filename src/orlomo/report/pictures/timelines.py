@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from orlomo.errors import require
 from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, headline, only, usable
-from orlomo.report.pictures.style import HATCHES, STATE_COLOURS, colour_of, figure_files, plain_text
+from orlomo.report import colours
+from orlomo.report.colours import Palette
+from orlomo.report.pictures.style import HATCHES, colour_of, figure_files, plain_text
 from orlomo.report.streaming.rounds import ROUNDS_KEPT, STATES
 from orlomo.report.workers.timeline import Bars, bars, column_of, uses
 
@@ -26,16 +28,17 @@ HEIGHT = 0.84
 
 
 class Theme(NamedTuple):
-    """Colours of a picture: of text, of thin lines, behind what waits, and behind everything."""
+    """Colours of a picture: of the states, of text, of thin lines, behind what waits, and behind everything."""
 
+    palette: Palette
     text: str
     line: str
     idle: str
     back: str
 
 
-LIGHT = Theme("#1c2430", "#c5ccd6", "#eef1f5", "#ffffff")
-DARK = Theme("#e6edf3", "#3d4654", "#1b222c", "#0d1117")
+LIGHT = Theme(colours.LIGHT, "#1c2430", "#c5ccd6", "#eef1f5", "#ffffff")
+DARK = Theme(colours.DARK, "#e6edf3", "#3d4654", "#1b222c", "#0d1117")
 
 
 def draw_timeline(axes: Axes, columns: dict[str, Any], method: str, clock: str) -> None:
@@ -77,8 +80,13 @@ def _per_cell(columns: dict[str, Any]) -> str:
 def _look(state: str, method: str, theme: Theme) -> dict[str, Any]:
     """How a state is drawn: work is solid, the rest is a pattern."""
     if state in HATCHES:
-        return {"facecolor": theme.idle, "edgecolor": STATE_COLOURS[state], "hatch": HATCHES[state], "linewidth": 0}
-    return {"facecolor": STATE_COLOURS.get(state) or colour_of(method), "linewidth": 0}
+        return {
+            "facecolor": theme.idle,
+            "edgecolor": theme.palette["states"][state],
+            "hatch": HATCHES[state],
+            "linewidth": 0,
+        }
+    return {"facecolor": theme.palette["states"].get(state) or colour_of(method, theme.palette), "linewidth": 0}
 
 
 def hero_figure(synchronous: Run, asynchronous: Run, path: Path, theme: Theme = LIGHT) -> list[Path]:
@@ -95,9 +103,9 @@ def hero_figure(synchronous: Run, asynchronous: Run, path: Path, theme: Theme = 
     require(synchronous.clock == asynchronous.clock, f"{synchronous.folder} and {asynchronous.folder} differ in clock")
     seen = [_seen(run) for run in both]
     longest = max(one.end for one in seen)
-    colours: Any = dict.fromkeys(("text.color", "xtick.color", "ytick.color", "axes.labelcolor"), theme.text)
-    colours |= dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), theme.back)
-    with rc_context({**colours, "axes.edgecolor": theme.line, "hatch.linewidth": 0.8, "font.size": 11}):
+    chosen: Any = dict.fromkeys(("text.color", "xtick.color", "ytick.color", "axes.labelcolor"), theme.text)
+    chosen |= dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), theme.back)
+    with rc_context({**chosen, "axes.edgecolor": theme.line, "hatch.linewidth": 0.8, "font.size": 11}):
         rows = [len(one.workers) for one in seen]
         figure = Figure(figsize=(10, 1.9 + 0.3 * sum(rows)), layout="constrained")
         panels = figure.subplots(2, 1, sharex=True, height_ratios=rows)
@@ -153,14 +161,21 @@ def _draw_every_round(axes: Axes, run: Run, one: _Seen, theme: Theme) -> None:
     if not run.config.method.synchronous:  # work that nobody has seen: the run ended before the report
         for worker, last in one.last.items():
             if one.end - last > 0:
-                look = {"facecolor": "none", "edgecolor": colour_of(method), "linewidth": 0.8, "linestyle": (0, (2, 2))}
+                look = {
+                    "facecolor": "none",
+                    "edgecolor": colour_of(method, theme.palette),
+                    "linewidth": 0.8,
+                    "linestyle": (0, (2, 2)),
+                }
                 axes.barh(row_of[worker], one.end - last, HEIGHT - 0.04, last, **look)
     labels = [_worker_label(worker, one.slower.get(worker, 1.0)) for worker in one.workers.tolist()]
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.45, -0.55)
     kind = "Synchronous" if run.config.method.synchronous else "Asynchronous"
     title = f"{kind} ({method}): workers computed {one.computing:.0%} of the time"
-    axes.set_title(plain_text(title), loc="left", fontsize=12.5, fontweight="bold", color=colour_of(method), pad=6)
+    axes.set_title(
+        plain_text(title), loc="left", fontsize=12.5, fontweight="bold", color=colour_of(method, theme.palette), pad=6
+    )
 
 
 def _worker_label(worker: int, slower: float) -> str:

@@ -19,7 +19,7 @@ function bars(chart, run) {
 function dots(chart, run) {
   const c = run.charts[chart.name], x = c[chart.x], y = c[chart.y], shown = c.shown;
   const named = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // the time is on the axis
-  const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
+  const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: root.dataset.theme !== "dark", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
   const range = (name, edge) => (shown ? { range: [shown[name][0] - edge, shown[name][1] + edge] } : {});
   draw(chart.name, [{
     type: "scatter", mode: "markers", x, y, marker: chart.colour ? scale : { color: colour(run), size: 4, opacity: 0.6 }, cliponaxis: Boolean(shown),

@@ -16,8 +16,9 @@ function workerTable(run) { // slowest first
   const many = byTime.length > FEW_WORKERS, slow = many ? byTime.slice(0, 8) : byTime, reported = byTime.filter((use) => use.round_seconds !== null);
   const rows = slow.map((use) => cells(use));
   if (many && reported.length) rows.push(cells(medianUse(reported), `median of ${number(reported.length)}`), cells(reported.at(-1), `${reported.at(-1).worker} (fastest)`));
-  table("uses", headings, many && allWorkers ? byTime.map((use) => cells(use)) : rows);
-  const target = document.getElementById("uses");
+  const target = card("workers", "uses", { title: "How the workers spent their time", note: "Slowest first.", wide: true });
+  table(target, headings, many && allWorkers ? byTime.map((use) => cells(use)) : rows, "Workers, slowest first");
+  target.querySelector(":scope > button")?.remove();
   if (many) target.append(element("button", allWorkers ? "Only the slowest" : `All ${number(byTime.length)} workers`, { type: "button", onclick: () => { allWorkers = !allWorkers; workerTable(run); } }));
 }
 
@@ -30,10 +31,13 @@ const FEW_EVENTS = 20;
 let allEvents = false;
 
 function eventTable(run) { // crashes, returns, joins, departures, changes of settings
-  const section = document.getElementById("events-section");
-  section.hidden = !run.events.length;
+  const target = card("events", "events", { title: "What happened", note: "Also marked above the rows of the timeline.", wide: true });
+  cardOf("events").hidden = !run.events.length;
   if (!run.events.length) return;
   const shown = allEvents ? run.events : run.events.slice(0, FEW_EVENTS);
-  table("events", [run.clock, "what happened"], shown.map((event) => [event.time === null ? "–" : number(event.time, 4), event.text]));
-  if (run.events.length > FEW_EVENTS) document.getElementById("events").append(element("button", allEvents ? "Only the first" : `All ${number(run.events.length)} events`, { type: "button", onclick: () => { allEvents = !allEvents; eventTable(run); } }));
+  table(target, [run.clock, "what happened"], shown.map((event) => [event.time === null ? "–" : number(event.time, 4), event.text]), "What happened");
+  target.querySelector(":scope > button")?.remove();
+  if (run.events.length > FEW_EVENTS) target.append(element("button", allEvents ? "Only the first" : `All ${number(run.events.length)} events`, { type: "button", onclick: () => { allEvents = !allEvents; eventTable(run); } }));
 }
+
+parts.push(workerTable, eventTable);

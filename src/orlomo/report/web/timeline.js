@@ -24,7 +24,7 @@ function rounds(each, rows) { // columns of rounds sorted by row, and where each
 }
 
 function look(run) { // how each state is drawn, for this run on this theme
-  const states = page.colours.states, idle = variable("--idle") || variable("--back");
+  const { states } = palette(), idle = variable("--back");
   return {
     computing: colour(run), transfer: states.transfer, waiting: hatch(states.waiting, idle, "lines"),
     "lost work": hatch(states["lost work"], idle, "crosses"), absent: hatch(states.absent, idle, "dots"),
@@ -194,7 +194,7 @@ function drawRun(run, canvas, range) { // returns how it was drawn: the rows tha
   const looks = look(run);
   to.save();
   to.beginPath(); to.rect(view.left, 0, view.width, lane + rows * height + 2); to.clip();
-  to.fillStyle = variable("--back");
+  to.fillStyle = variable("--panel");
   to.fillRect(view.left, lane, view.width, rows * height - (height >= 6 ? 2 : 0));
   let every = 0;
   for (let row = 0; row < rows; row++) every += drawRow(to, run, view, row, looks) ? 1 : 0;
