@@ -8,17 +8,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
 from orlomo.records.tables import only
-from orlomo.report.streaming.thinning import Counts, thin
+from orlomo.report.streaming.counting import Spread
+from orlomo.report.streaming.over_time import Band
+from orlomo.report.streaming.thinning import thin
 from orlomo.report.timeline import STATES
 from orlomo.report.view import View, ViewTable, numbers
 
-KINDS = ("lines", "dots", "bars", "timeline")
+KINDS = ("lines", "timeline", "bars", "bands", "rows", "weights", "audit", "dots")
 """How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""
+
+SPOKEN = ("lines", "timeline")
+"""The kinds that say so where there is nothing to draw; the others are left out."""
 
 NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
 """What a chart can need, and the text that is shown where there is none of it."""
@@ -26,7 +31,13 @@ NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
 GROUPS_SHOWN = 12
 """The part of the groups that is shown at first: the newest groups, among the newest reports."""
 
-BINS = 60
+WORKERS_SHOWN = 24
+"""Workers that have a row of their own in the chart of their delays: those with the largest; the others share a row."""
+
+BANDS_SHOWN = 64
+"""Workers whose delays over time can be chosen: those with the largest."""
+
+QUANTILES = ("number", "low", "middle", "high", "largest", "outliers")
 
 Drawn = dict[str, Any]
 """A chart's columns by name, ready for JSON. Of `lines`: such columns by the curve's label."""
@@ -86,22 +97,12 @@ class Chart:
     def columns(self, view: View) -> Drawn | str | None:
         """What is drawn of this run, or why nothing is."""
         rows = view.seen.reports if self.needs == "reports" else len(view.metrics["reports"])
-        return self.data(view) if rows else NEEDS[self.needs]
+        return self.data(view) if rows else NEEDS[self.needs] if self.kind in SPOKEN else None
 
     def to_json(self) -> Spec:
         """The declaration, for the page."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "kind": self.kind,
-            "x": self.x,
-            "y": self.y,
-            "note": self.note,
-            "x_label": self.x_label,
-            "y_label": self.y_label or self.y,
-            "colour": self.colour,
-            "log": self.log,
-        }
+        declared = {name: getattr(self, name) for name in Spec.__annotations__}
+        return cast(Spec, declared | {"y_label": self.y_label or self.y})
 
 
 def drawn(views: Sequence[View]) -> tuple[list[Spec], list[RunView]]:
@@ -150,22 +151,13 @@ def _curves(metric: str, view: View) -> Drawn | str:
     return found or f"This task has no {own[0].title if own else metric}."
 
 
-def _thinned(*names: str) -> Callable[[View], Drawn]:
-    """These columns of the reports, thinned by the last of them (see `IN_CHARTS`)."""
-
-    def data(view: View) -> Drawn:
-        kept = view.seen.thinned(names[-1])
-        return {name: numbers(kept[name]) for name in names}
-
-    return data
-
-
 def _loss_until_evaluated(view: View) -> Drawn | None:
     # Losses of single reports are noisy: from the first evaluation on, the curves of the metrics are shown instead.
     # The reports of a user's own loop have none.
-    if len(view.metrics["reports"]) or not view.seen.has_losses:
+    losses = view.seen.over_time.losses()
+    if len(view.metrics["reports"]) or losses is None or not view.seen.has_losses:
         return None
-    return _thinned("finish", "iteration", "loss")(view)
+    return _band(losses)
 
 
 def _timeline(view: View) -> Drawn:
@@ -173,43 +165,91 @@ def _timeline(view: View) -> Drawn:
     return {"states": list(STATES), **columns}
 
 
-def histogram(counts: Counts) -> dict[str, list[float]]:
-    """Counts of whole numbers, in at most `BINS` bins of one width."""
-    width, counted = counts.bins(BINS)
-    left = (np.arange(len(counted)) * width).tolist()
-    return {"left": left, "width": [width] * len(counted), "count": counted.tolist()}
+def _spread(spread: Spread) -> Drawn:
+    return {name: numbers(getattr(spread, name)) for name in QUANTILES}
 
 
-def _groups(view: View) -> Drawn | str:
-    """The group that each report was folded into, and its weight in the momentum then; or why there are none."""
+def _band(band: Band) -> Drawn:
+    return {"width": band.width, "bin": band.spread.group.tolist(), **_spread(band.spread)}
+
+
+def _late(data: Callable[[View], Drawn | None]) -> Callable[[View], Drawn | None]:
+    """Left out of runs in which no report is late: of synchronous methods, and of one worker."""
+
+    def late(view: View) -> Drawn | None:
+        return None if view.config.method.synchronous or not view.seen.delays.max else data(view)
+
+    return late
+
+
+def _histogram(view: View) -> Drawn:
+    found = view.seen.delays.histogram()
+    return {**found._asdict(), "rest": found.rest}
+
+
+def _slowest_first(view: View) -> tuple[list[int], Spread]:
+    """The workers, and the spread of each one's delays: the largest median first."""
+    workers, found = view.seen.over_time.by_worker()
+    order = np.lexsort((workers, -found.largest, -found.high, -found.middle))
+    return workers[order].tolist(), Spread(*(column[order] for column in found))
+
+
+def _delays_over_time(view: View) -> Drawn:
+    over_time = view.seen.over_time
+    bands = over_time.of_workers()
+    chosen = sorted(_slowest_first(view)[0][:BANDS_SHOWN])
+    several = len(bands) > 1
+    return {
+        **_band(over_time.delays()),
+        "exact_below": over_time.exact_below,
+        "workers": {str(worker): _band(bands[worker]) for worker in chosen} if several else {},
+    }
+
+
+def _delays_of_workers(view: View) -> Drawn:
+    workers, found = _slowest_first(view)
+    rest: list[int] = []
+    if len(workers) > WORKERS_SHOWN:
+        workers, rest = workers[: WORKERS_SHOWN - 1], workers[WORKERS_SHOWN - 1 :]
+        together = view.seen.over_time.others(rest)
+        found = Spread(*(np.append(one[: len(workers)], two) for one, two in zip(found, together, strict=True)))
+    labels = [f"worker {worker}" for worker in workers] + [f"{len(rest)} others"] * bool(rest)
+    return {"worker": labels, **_spread(found)}
+
+
+def _weights(view: View) -> Drawn:
+    first, last, etas, weights = view.seen.over_time.weights()
+    columns = {"delay": first.tolist(), "last": last.tolist(), "number": etas.number.tolist()}
+    columns |= {f"eta_{name}": numbers(getattr(etas, name)) for name in ("low", "middle", "high")}
+    if view.seen.has_weights:
+        place = np.searchsorted(etas.group, weights.group)
+        for name in ("low", "middle", "high"):
+            column = np.full(len(first), np.nan)
+            column[place] = getattr(weights, name)
+            columns[f"weight_{name}"] = numbers(column)
+    return columns
+
+
+def _audit(view: View) -> Drawn:
+    """The sums of weights in each bin of time (see `OverTime.sums`)."""
+    width, used, sums = view.seen.over_time.sums()
+    counts = {name: sums.pop(name).astype(np.int64).tolist() for name in ("number", "cut")}
     if not view.seen.has_weights:
-        return f"{view.config.method.name} keeps no momentum that reports are sorted into."
+        del sums["weight"]
+    return {"width": width, "bin": used.tolist(), **counts, **{name: numbers(one) for name, one in sums.items()}}
+
+
+def _groups(view: View) -> Drawn | None:
+    """The newest groups: which report was folded into which, and its weight in the momentum then."""
+    if not view.seen.has_weights:
+        return None
     recent = view.seen.recent
     newest = recent["group"] + recent["behind"]
     recent = only(recent, newest > newest[-1] - GROUPS_SHOWN)
-    # All recent reports are kept: they are what is shown at first, and thinning would leave gaps among them.
-    thinned = view.seen.thinned("behind")
-    both = {name: np.concatenate([thinned[name], column]) for name, column in recent.items()}
-    kept = np.unique(both["position"], return_index=True)[1]
-    # Shown at first: the newest groups, together with late reports, which belong to older groups.
-    shown = {name: [int(recent[name].min()), int(recent[name].max())] for name in ("iteration", "group")}
-    columns = ("iteration", "worker", "group", "behind", "delay", "weight")
-    return {"shown": shown, **{name: numbers(both[name][kept]) for name in columns}}
+    return {name: numbers(column) for name, column in recent.items()}
 
 
 CHARTS = (
-    Chart(
-        name="report_loss",
-        title="Loss of each report",
-        kind="dots",
-        x="finish",
-        y="loss",
-        needs="reports",
-        data=_loss_until_evaluated,
-        note="One dot per report, until there is an evaluation.",
-        y_label="loss of each report",
-        log=True,
-    ),
     Chart(
         name="timeline",
         title="What each worker did, and when",
@@ -221,48 +261,83 @@ CHARTS = (
         note="One row per worker. Drag to zoom in, double-click to see all.",
     ),
     Chart(
+        name="report_loss",
+        title="Loss of the reports",
+        kind="bands",
+        x="bin",
+        y="loss",
+        needs="reports",
+        data=_loss_until_evaluated,
+        note="Until the first evaluation.",
+        log=True,
+    ),
+    Chart(
+        name="worker_delays",
+        title="Delays of each worker",
+        kind="rows",
+        x="middle",
+        y="worker",
+        needs="reports",
+        data=_late(_delays_of_workers),
+        note="A report's delay is the number of other reports that were folded in since its worker got its parameters. "
+        "The slowest worker comes first.",
+        x_label="delay (reports)",
+    ),
+    Chart(
         name="delays",
-        title="Delays",
+        title="How often each delay occurred",
         kind="bars",
         x="left",
-        y="count",
+        y="counts",
         needs="reports",
-        data=lambda view: histogram(view.seen.delays),
-        note="How many other reports were folded in between a worker's parameters and its report.",
+        data=_late(_histogram),
         x_label="delay (reports)",
         y_label="reports",
     ),
     Chart(
         name="delay",
         title="Delay over time",
-        kind="dots",
-        x="finish",
+        kind="bands",
+        x="bin",
         y="delay",
         needs="reports",
-        data=_thinned("finish", "iteration", "worker", "delay"),
-        note="One dot per report; of crowded stretches only the extremes.",
+        data=_late(_delays_over_time),
+        y_label="delay (reports)",
     ),
     Chart(
-        name="eta",
-        title="Weight of a report (η)",
-        kind="dots",
-        x="finish",
+        name="weights",
+        title="Weight against delay",
+        kind="weights",
+        x="delay",
         y="eta",
         needs="reports",
-        data=_thinned("finish", "iteration", "delay", "eta"),
-        note="What each report's change was multiplied by: less for late reports.",
-        y_label="η",
+        data=_late(_weights),
+        note="η is what a report's change of the parameters is multiplied by. A report that comes b groups late enters "
+        "the momentum with η · βᵇ, as if it had come in time.",
+        x_label="delay (reports)",
+        y_label="weight",
+    ),
+    Chart(
+        name="audit",
+        title="Where the weight of the reports went",
+        kind="audit",
+        x="bin",
+        y="share",
+        needs="reports",
+        data=_late(_audit),
+        note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports.",
+        y_label="share of the ideal sum",
     ),
     Chart(
         name="groups",
-        title="Groups in the momentum",
+        title="The newest groups of the momentum",
         kind="dots",
         x="iteration",
         y="group",
         needs="reports",
-        data=_groups,
-        note="Each report is folded into the group of the parameters it began from; its weight in the momentum shrinks "
-        "with each group it is behind.",
+        data=_late(_groups),
+        note=f"One dot per report of the last {GROUPS_SHOWN} groups. A report belongs to the group of the "
+        "parameters that it began from; its weight shrinks with each group that has begun since.",
         x_label="iteration",
         colour="weight",
     ),

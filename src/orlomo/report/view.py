@@ -177,7 +177,7 @@ def _view_of(run: Run, name: str, notes: list[str], reader: EventReader) -> tupl
 def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], losses: bool, steps: bool) -> int:
     """Read the events; how many lines are damaged."""
     try:
-        reader.update(synchronous=run.config.method.synchronous, losses=losses, steps=steps)
+        reader.update(synchronous=run.config.method.synchronous, losses=losses, steps=steps, workers=run.config.workers)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         return 0

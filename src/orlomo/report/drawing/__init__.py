@@ -1,0 +1,1 @@
+"""How matplotlib draws each kind of chart."""
