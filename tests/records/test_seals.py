@@ -29,7 +29,7 @@ FILES = (
     "checkpoints/000000205.json",
     "checkpoints/000000205.safetensors",
 )
-"""The files of the run below, but for .lock."""
+"""The files of the run below, except .lock."""
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,17 @@ from typing import Any, TypedDict, cast
 
 import numpy as np
 
-from orlomo.records.tables import only
-from orlomo.report.streaming.counting import Spread
-from orlomo.report.streaming.over_time import Band
+from orlomo.report.drawing.columns import (
+    GROUPS_SHOWN,
+    audit,
+    delays_of_workers,
+    delays_over_time,
+    groups,
+    histogram,
+    late,
+    loss_until_evaluated,
+    weights,
+)
 from orlomo.report.streaming.thinning import thin
 from orlomo.report.timeline import STATES
 from orlomo.report.view import View, ViewTable, numbers
@@ -27,17 +35,6 @@ SPOKEN = ("lines", "timeline")
 
 NEEDS = {"reports": "No report yet.", "evaluations": "No evaluation yet."}
 """What a chart can need, and the text that is shown where there is none of it."""
-
-GROUPS_SHOWN = 12
-"""The part of the groups that is shown at first: the newest groups, among the newest reports."""
-
-WORKERS_SHOWN = 24
-"""Workers that have a row of their own in the chart of their delays: those with the largest; the others share a row."""
-
-BANDS_SHOWN = 64
-"""Workers whose delays over time can be chosen: those with the largest."""
-
-QUANTILES = ("number", "low", "middle", "high", "largest", "outliers")
 
 Drawn = dict[str, Any]
 """A chart's columns by name, ready for JSON. Of `lines`: such columns by the curve's label."""
@@ -151,102 +148,9 @@ def _curves(metric: str, view: View) -> Drawn | str:
     return found or f"This task has no {own[0].title if own else metric}."
 
 
-def _loss_until_evaluated(view: View) -> Drawn | None:
-    # Losses of single reports are noisy: from the first evaluation on, the curves of the metrics are shown instead.
-    # The reports of a user's own loop have none.
-    losses = view.seen.over_time.losses()
-    if len(view.metrics["reports"]) or losses is None or not view.seen.has_losses:
-        return None
-    return _band(losses)
-
-
 def _timeline(view: View) -> Drawn:
     columns = {name: numbers(column) for name, column in view.bars._asdict().items()}
     return {"states": list(STATES), **columns}
-
-
-def _spread(spread: Spread) -> Drawn:
-    return {name: numbers(getattr(spread, name)) for name in QUANTILES}
-
-
-def _band(band: Band) -> Drawn:
-    return {"width": band.width, "bin": band.spread.group.tolist(), **_spread(band.spread)}
-
-
-def _late(data: Callable[[View], Drawn | None]) -> Callable[[View], Drawn | None]:
-    """Left out of runs in which no report is late: of synchronous methods, and of one worker."""
-
-    def late(view: View) -> Drawn | None:
-        return None if view.config.method.synchronous or not view.seen.delays.max else data(view)
-
-    return late
-
-
-def _histogram(view: View) -> Drawn:
-    found = view.seen.delays.histogram()
-    return {**found._asdict(), "rest": found.rest}
-
-
-def _slowest_first(view: View) -> tuple[list[int], Spread]:
-    """The workers, and the spread of each one's delays: the largest median first."""
-    workers, found = view.seen.over_time.by_worker()
-    order = np.lexsort((workers, -found.largest, -found.high, -found.middle))
-    return workers[order].tolist(), Spread(*(column[order] for column in found))
-
-
-def _delays_over_time(view: View) -> Drawn:
-    over_time = view.seen.over_time
-    bands = over_time.of_workers()
-    chosen = sorted(_slowest_first(view)[0][:BANDS_SHOWN])
-    several = len(bands) > 1
-    return {
-        **_band(over_time.delays()),
-        "exact_below": over_time.exact_below,
-        "workers": {str(worker): _band(bands[worker]) for worker in chosen} if several else {},
-    }
-
-
-def _delays_of_workers(view: View) -> Drawn:
-    workers, found = _slowest_first(view)
-    rest: list[int] = []
-    if len(workers) > WORKERS_SHOWN:
-        workers, rest = workers[: WORKERS_SHOWN - 1], workers[WORKERS_SHOWN - 1 :]
-        together = view.seen.over_time.others(rest)
-        found = Spread(*(np.append(one[: len(workers)], two) for one, two in zip(found, together, strict=True)))
-    labels = [f"worker {worker}" for worker in workers] + [f"{len(rest)} others"] * bool(rest)
-    return {"worker": labels, **_spread(found)}
-
-
-def _weights(view: View) -> Drawn:
-    first, last, etas, weights = view.seen.over_time.weights()
-    columns = {"delay": first.tolist(), "last": last.tolist(), "number": etas.number.tolist()}
-    columns |= {f"eta_{name}": numbers(getattr(etas, name)) for name in ("low", "middle", "high")}
-    if view.seen.has_weights:
-        place = np.searchsorted(etas.group, weights.group)
-        for name in ("low", "middle", "high"):
-            column = np.full(len(first), np.nan)
-            column[place] = getattr(weights, name)
-            columns[f"weight_{name}"] = numbers(column)
-    return columns
-
-
-def _audit(view: View) -> Drawn:
-    """The sums of weights in each bin of time (see `OverTime.sums`)."""
-    width, used, sums = view.seen.over_time.sums()
-    counts = {name: sums.pop(name).astype(np.int64).tolist() for name in ("number", "cut")}
-    if not view.seen.has_weights:
-        del sums["weight"]
-    return {"width": width, "bin": used.tolist(), **counts, **{name: numbers(one) for name, one in sums.items()}}
-
-
-def _groups(view: View) -> Drawn | None:
-    """The newest groups: which report was folded into which, and its weight in the momentum then."""
-    if not view.seen.has_weights:
-        return None
-    recent = view.seen.recent
-    newest = recent["group"] + recent["behind"]
-    recent = only(recent, newest > newest[-1] - GROUPS_SHOWN)
-    return {name: numbers(column) for name, column in recent.items()}
 
 
 CHARTS = (
@@ -267,7 +171,7 @@ CHARTS = (
         x="bin",
         y="loss",
         needs="reports",
-        data=_loss_until_evaluated,
+        data=loss_until_evaluated,
         note="Until the first evaluation.",
         log=True,
     ),
@@ -278,9 +182,9 @@ CHARTS = (
         x="middle",
         y="worker",
         needs="reports",
-        data=_late(_delays_of_workers),
+        data=late(delays_of_workers),
         note="A report's delay is the number of other reports that were folded in since its worker got its parameters. "
-        "The slowest worker comes first.",
+        "Workers with the largest delays come first.",
         x_label="delay (reports)",
     ),
     Chart(
@@ -290,7 +194,7 @@ CHARTS = (
         x="left",
         y="counts",
         needs="reports",
-        data=_late(_histogram),
+        data=late(histogram),
         x_label="delay (reports)",
         y_label="reports",
     ),
@@ -301,7 +205,7 @@ CHARTS = (
         x="bin",
         y="delay",
         needs="reports",
-        data=_late(_delays_over_time),
+        data=late(delays_over_time),
         y_label="delay (reports)",
     ),
     Chart(
@@ -311,7 +215,7 @@ CHARTS = (
         x="delay",
         y="eta",
         needs="reports",
-        data=_late(_weights),
+        data=late(weights),
         note="η is what a report's change of the parameters is multiplied by. A report that comes b groups late enters "
         "the momentum with η · βᵇ, as if it had come in time.",
         x_label="delay (reports)",
@@ -324,7 +228,7 @@ CHARTS = (
         x="bin",
         y="share",
         needs="reports",
-        data=_late(_audit),
+        data=late(audit),
         note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports.",
         y_label="share of the ideal sum",
     ),
@@ -335,7 +239,7 @@ CHARTS = (
         x="iteration",
         y="group",
         needs="reports",
-        data=_late(_groups),
+        data=late(groups),
         note=f"One dot per report of the last {GROUPS_SHOWN} groups. A report belongs to the group of the "
         "parameters that it began from; its weight shrinks with each group that has begun since.",
         x_label="iteration",

@@ -26,6 +26,7 @@ from orlomo.report.drawing.distributions import (
     draw_weights,
 )
 from orlomo.report.drawing.style import COLOURS, OTHER, colour_of, logarithmic, plain_text
+from orlomo.report.speed import Target
 
 __all__ = ["COLOURS", "OTHER", "colour_of"]
 
@@ -136,7 +137,7 @@ DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
 }
 
 
-def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> list[Path]:
+def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None) -> list[Path]:
     """The most important metric against time: the mean over the seeds, and the range from the worst to the best.
 
     Writes a PNG and an SVG file.

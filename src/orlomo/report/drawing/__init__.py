@@ -1,1 +1,1 @@
-"""How matplotlib draws each kind of chart."""
+"""What is drawn of a run's reports, and how matplotlib draws it."""

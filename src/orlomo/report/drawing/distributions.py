@@ -69,7 +69,7 @@ def steps(columns: Drawn, *names: str) -> tuple[Numbers, list[Numbers]]:
     """The edges of all bins from the first to the last, and the columns with NaN in bins without reports."""
     bins = np.array(columns["bin"])
     count = int(bins[-1] - bins[0]) + 1
-    edges = (bins[0] + np.arange(count + 1)) * columns["width"]
+    edges = np.minimum((bins[0] + np.arange(count + 1)) * columns["width"], columns["end"])
     found = []
     for name in names:
         column = np.full(count, np.nan)

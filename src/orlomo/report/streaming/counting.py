@@ -210,7 +210,7 @@ def quantile(values: Column, counts: Whole, percent: int) -> Any:
 class Histogram(NamedTuple):
     """Bars of one width, of whole numbers from 0 on: `left` is a bar's first number.
 
-    It ends at `limit`: so many numbers are `above` it, at most `largest`.
+    It ends at `limit`: so many numbers are `above` it, the largest is `largest`.
     """
 
     width: int
@@ -225,9 +225,9 @@ class Histogram(NamedTuple):
         """What the bars do not show, or nothing.
 
         >>> histogram(np.array([0, 1, 500]), np.array([900, 98, 2])).rest
-        '2 above 1, at most 500'
+        '2 above 1, the largest 500'
         """
-        return f"{self.above:,} above {self.limit:,}, at most {self.largest:,}" if self.above else ""
+        return f"{self.above:,} above {self.limit:,}, the largest {self.largest:,}" if self.above else ""
 
 
 def histogram(values: Column, counts: Whole, most: int = BARS) -> Histogram:

@@ -19,6 +19,7 @@ from orlomo.records.tables import EVENTS, Columns, usable
 from orlomo.report.streaming.counting import Counts
 from orlomo.report.streaming.over_time import OverTime
 from orlomo.report.streaming.pieces import LEAVES, Merger
+from orlomo.report.streaming.tallies import Tallies
 from orlomo.report.streaming.thinning import joined
 from orlomo.report.streaming.workers import grouped
 from orlomo.report.timeline import BARS, Bars, WorkerCounts, drawn
@@ -29,7 +30,7 @@ NEEDED = ("iteration", "worker", "delay", "group", "eta", "start", "finish", "co
 RECENT = 1000
 """Reports at the end that are kept as they are, with these columns."""
 
-OF_RECENT = ("iteration", "worker", "group", "behind", "delay", "weight")
+OF_RECENT = ("finish", "iteration", "worker", "group", "behind", "delay", "weight")
 
 MOST_CHANGES = 20_000
 """Crashes, returns, joins and departures that are drawn: they are not merged, and a page must not grow without end."""
@@ -71,7 +72,7 @@ class Part:
 
 
 class Events:
-    """What is shown of events, added up."""
+    """What is shown of events, added up. `workers`: how many the run began with."""
 
     def __init__(self, synchronous: bool = False, losses: bool = False, steps: bool = False, workers: int = 0):
         self.lines = self.whole = 0  # in the file, and of them those that can be shown
@@ -79,6 +80,7 @@ class Events:
         self.has_weights = self.has_losses = False
         self.delays = Counts()
         self.workers = WorkerCounts()
+        self.tallies = Tallies()
         self._more = ("loss",) * losses + ("local_steps",) * steps
         self._merger = Merger(BARS, synchronous)
         self.over_time = OverTime(losses)
@@ -114,24 +116,28 @@ class Events:
         groups = grouped(columns["worker"])
         self._merger.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
         self.workers.add(groups, part.kind, columns["delay"], columns.get("local_steps", np.zeros(0, dtype=np.int64)))
-        changed = np.where((part.kind == REPORT) | (part.kind == DROP), 0, np.where(LEAVES[part.kind], -1, 1))
-        present = self._present + np.cumsum(changed)
-        self._present = int(present[-1])
+        everything = len(reports) == len(part)
+        present = self._presence(part.kind, everything)
+        self.tallies.add(groups, part.kind, columns["compute"], columns["eta"], present)
         if not len(reports):
             return
-        everything = len(reports) == len(part)
         own = columns if everything else {name: column[reports] for name, column in columns.items()}
         self.delays.add(own["delay"])
         self.last_finish = float(own["finish"][-1])
         self.has_weights = self.has_weights or not np.isnan(own["weight"]).all()
         if "loss" in own and not self.has_losses:
             self.has_losses = bool(np.isfinite(own["loss"]).any())
-        self.over_time.add(
-            groups if everything else grouped(own["worker"]),
-            present[reports],
-            own,
-        )
+        self.over_time.add(groups if everything else grouped(own["worker"]), present[reports], own)
         self._keep_recent(part)
+
+    def _presence(self, kind: NDArray[np.int64], everything: bool) -> NDArray[np.int64]:
+        """How many workers there are after each event; `everything` is a report."""
+        if everything:
+            return np.full(len(kind), self._present)
+        changed = np.where((kind == REPORT) | (kind == DROP), 0, np.where(LEAVES[kind], -1, 1))
+        present = self._present + np.cumsum(changed)
+        self._present = int(present[-1])
+        return present
 
     def _limited(self, part: Part) -> Part:
         """Without the rows that are too much to be shown."""
@@ -187,8 +193,10 @@ class EventReader:
         self._known: tuple[int, int, bytes] | None = None
 
     def update(self, *, synchronous: bool, losses: bool, steps: bool, workers: int = 0) -> None:
-        """Read what is new. `losses`, `steps`: whether the losses of the reports, and the local steps are needed;
-        `workers`: how many there are at the beginning."""
+        """Read what is new. `losses`, `steps`: whether the losses of the reports, and the local steps are needed.
+
+        `workers`: how many the run began with.
+        """
         settings = (synchronous, losses, steps, workers)
         if self._table is None or settings != self._settings or self._identity() != self._known:
             self.events, self._settings, self._table = Events(*settings), settings, None

@@ -40,6 +40,7 @@ class Bins:
 
     def __init__(self) -> None:
         self._power: int | None = None
+        self.latest = 1e-9  # time so far
 
     @property
     def width(self) -> float:
@@ -48,17 +49,18 @@ class Bins:
 
     def of(self, times: Numbers) -> tuple[int, Whole]:
         """How many times all bins are to be halved in number, and then the bins of these times."""
-        latest = max(float(times.max()), 1e-9)
-        power = int(np.frexp(latest)[1]) - DIGITS
+        self.latest = max(float(times.max()), self.latest)
+        power = int(np.frexp(self.latest)[1]) - DIGITS
         halved = 0 if self._power is None else max(0, power - self._power)
         self._power = power if self._power is None else self._power + halved
         return halved, np.clip(np.ldexp(times, -self._power), 0, BINS - 1).astype(np.int64)
 
 
 class Band(NamedTuple):
-    """Quantiles per bin of time (see `Spread`); the bins begin at `bin * width` seconds."""
+    """Quantiles per bin of time (see `Spread`). Bins begin at `group * width` seconds; the last ends at `end`."""
 
     width: float
+    end: float
     spread: Spread
 
 
@@ -117,6 +119,11 @@ class OverTime:
             halves = self._sums.reshape(len(SUMS), -1, 2).sum(axis=2)
             self._sums = np.concatenate([halves, np.zeros_like(halves)], axis=1)
 
+    @property
+    def end(self) -> float:
+        """When the last report came."""
+        return self._bins.latest
+
     def delays(self) -> Band:
         """Of all workers together."""
         return self._band(self._delays)
@@ -128,7 +135,7 @@ class OverTime:
     def _band(self, grouped: Grouped) -> Band:
         group, _, counts = grouped.table()
         times = _halvings(group, int(counts.sum()))
-        return Band(self._bins.width * 2**times, spread(grouped.table(lambda group: group >> times)))
+        return Band(self._bins.width * 2**times, self.end, spread(grouped.table(lambda group: group >> times)))
 
     def of_workers(self) -> dict[int, Band]:
         """Of each worker alone."""
@@ -152,7 +159,7 @@ class OverTime:
         for worker, place in zip(workers.tolist(), self._places.of_known(workers).tolist(), strict=True):
             own = Spread(*(column[edges[place] : edges[place + 1]] for column in every))
             own = own._replace(group=own.group & (BINS - 1))
-            found[worker] = Band(self._bins.width * 2.0 ** int(halved[place]), own)
+            found[worker] = Band(self._bins.width * 2.0 ** int(halved[place]), self.end, own)
         return found
 
     def by_worker(self) -> tuple[Whole, Spread]:

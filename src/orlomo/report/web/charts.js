@@ -24,14 +24,16 @@ const most = (column) => column.reduce((a, b) => Math.max(a, b), 0);
 const faint = (shade, opacity) => shade + Math.round(255 * opacity).toString(16).padStart(2, "0");
 const thickness = 9; // of marks, in pixels
 
+const edges = (c, i) => [c.bin[i] * c.width, Math.min((c.bin[i] + 1) * c.width, c.end)]; // of a bin of time
+
 // The outline of an area between two columns of steps: one polygon for each stretch of bins without a gap.
 function steps(c, low, high) {
   const x = [], y = [];
   for (let first = 0; first < c.bin.length; ) {
     let last = first;
     while (c.bin[last + 1] === c.bin[last] + 1) last += 1;
-    for (let i = first; i <= last; i += 1) { x.push(c.bin[i] * c.width, (c.bin[i] + 1) * c.width); y.push(high[i], high[i]); }
-    for (let i = last; i >= first; i -= 1) { x.push((c.bin[i] + 1) * c.width, c.bin[i] * c.width); y.push(low[i], low[i]); }
+    for (let i = first; i <= last; i += 1) { x.push(...edges(c, i)); y.push(high[i], high[i]); }
+    for (let i = last; i >= first; i -= 1) { x.push(...edges(c, i).reverse()); y.push(low[i], low[i]); }
     x.push(null); y.push(null);
     first = last + 1;
   }
@@ -42,13 +44,13 @@ function stepLine(c, values) { // a line that is level in each bin
   const x = [], y = [];
   c.bin.forEach((bin, i) => {
     if (i && bin !== c.bin[i - 1] + 1) { x.push(null); y.push(null); }
-    x.push(bin * c.width, (bin + 1) * c.width); y.push(values[i], values[i]);
+    x.push(...edges(c, i)); y.push(values[i], values[i]);
   });
   return { x, y };
 }
 
-const middles = (c) => c.bin.map((bin) => (bin + 0.5) * c.width);
-const when = (c, i, run) => `${number(c.bin[i] * c.width, 4)} to ${number((c.bin[i] + 1) * c.width, 4)} ${run.clock}`;
+const middles = (c) => c.bin.map((_, i) => sum(edges(c, i)) / 2);
+const when = (c, run, first, last = first) => `${number(edges(c, first)[0], 4)} to ${number(edges(c, last)[1], 4)} ${run.clock}`;
 
 // The traces of values far above: dots, and triangles at the end of the axis for those beyond it.
 function far(positions, values, top, shade, name, texts, across = false) {
@@ -66,7 +68,7 @@ function far(positions, values, top, shade, name, texts, across = false) {
 
 function bands(chart, run) {
   const id = chart.name, every = run.charts[id], own = every.workers || {}, names = Object.keys(own);
-  const alone = names.includes(ofWorker[id]) ? ofWorker[id] : "", c = alone ? own[alone] : every, shade = colour(run);
+  const alone = names.includes(ofWorker[id]) ? ofWorker[id] : "", c = alone ? { ...own[alone], end: every.end } : every, shade = colour(run);
   if (names.length) {
     const select = beside(id, "choice", () => element("label", ["Show: ", element("select")], { className: "switch" })).lastChild;
     const options = [["", "all workers"], ...names.map((name) => [name, `worker ${name}`])];
@@ -75,13 +77,15 @@ function bands(chart, run) {
     select.onchange = () => { ofWorker[id] = select.value; chart_(chart); };
   } else document.getElementById(`${id}-choice`)?.remove();
   const several = sum(c.outliers), largest = most(c.largest), top = chart.log ? Infinity : largest > FAR * most(c.high) ? 2.2 * Math.max(1, most(c.high)) : Infinity;
-  const texts = c.bin.map((_, i) => `${when(c, i, run)}: ${plural(c.number[i], "report")}<br>median ${number(c.middle[i])}, 5% to 95%: ${number(c.low[i])} to ${number(c.high[i])}<br>` +
+  const texts = c.bin.map((_, i) => `${when(c, run, i)}: ${plural(c.number[i], "report")}<br>median ${number(c.middle[i])}, 5% to 95%: ${number(c.low[i])} to ${number(c.high[i])}<br>` +
     `largest ${number(c.largest[i])}` + (c.outliers[i] ? `, ${plural(c.outliers[i], "report")} above twice the 95%` : ""));
+  const each = (every.each?.finish || []).flatMap((_, i) => (!alone || String(every.each.worker[i]) === alone ? [i] : []));
   const who = alone ? `worker ${alone}, ` : "", line = { color: shade, width: 0 };
   const traces = [
     ...(alone ? [{ type: "scatter", mode: "none", ...steps(every, every.low, every.high), fill: "toself", fillcolor: faint(variable("--dim"), 0.2), line, name: "all workers, 5% to 95%", hoverinfo: "skip" }] : []),
     { type: "scatter", mode: "none", ...steps(c, c.low, c.high), fill: "toself", fillcolor: faint(shade, 0.28), line, name: `${who}5% to 95%`, hoverinfo: "skip" },
     { type: "scatter", mode: "lines", ...stepLine(c, c.middle), line: { color: shade, width: 2 }, name: `${who}median`, hoverinfo: "skip" },
+    ...(each.length ? [{ type: "scatter", mode: "markers", x: each.map((i) => every.each.finish[i]), y: each.map((i) => every.each[chart.y][i]), marker: { color: shade, size: 4, opacity: 0.55 }, name: "reports", hoverinfo: "skip" }] : []),
     { type: "scatter", mode: "markers", x: middles(c), y: c.middle, marker: { opacity: 0 }, text: texts, hovertemplate: "%{text}<extra></extra>", showlegend: false },
     ...far(middles(c), c.largest.map((value, i) => (c.outliers[i] ? value : null)), top, shade, `largest, where above twice the 95% (${plural(several, "report")}, up to ${number(largest)})`, texts),
   ];
@@ -105,7 +109,7 @@ function bars(chart, run) {
   if (c.above) { // one bar apart from the others, which has no place on the axis
     const where = end + Math.max(2, c.left.length / 10) * width;
     traces.push({ type: "bar", x: [where], y: [c.above], width: [Math.max(1, c.left.length / 20) * width], marker: { color: "#00000000", line: { width: 1, color: shade }, pattern: { shape: "/", fgcolor: shade, solidity: 0.3 } },
-      text: [`${share(c.above)} above ${number(c.limit)}, at most ${number(c.largest)}`], textposition: "none", hovertemplate: "%{text}<extra></extra>" });
+      text: [`${share(c.above)} above ${number(c.limit)}, the largest ${number(c.largest)}`], textposition: "none", hovertemplate: "%{text}<extra></extra>" });
     more.annotations = [{ x: 1, xref: "paper", xanchor: "right", y: 0.96, yref: "paper", text: plain(c.rest), showarrow: false, font: { size: 13 } }];
   }
   const ticks = c.above ? { tickvals: ticksTo(c.limit), range: [-0.5, end + (Math.max(2, c.left.length / 10) * 1.6) * width] } : { dtick: end < 12 ? 1 : null };
@@ -158,7 +162,7 @@ const SHARES = [["weight", "enters the momentum", 0.85], ["eta", "late: has deca
 function audit(chart, run) { // what became of the ideal sum of weights, in each bin of time
   const id = chart.name, c = run.charts[id], shade = colour(run), shown = SHARES.filter(([name]) => c[name]);
   if (!c.weight) shown[0] = ["eta", "applied", 0.85];
-  const share = (name) => c[name].map((value, i) => value / c.full[i]), texts = c.bin.map((_, i) => `${when(c, i, run)}<br>${auditText(c, shown, [i], false)}`);
+  const share = (name) => c[name].map((value, i) => value / c.full[i]), texts = c.bin.map((_, i) => `${when(c, run, i)}<br>${auditText(c, shown, [i], false)}`);
   const traces = shown.map(([name, text, dark], k) => ({
     type: "scatter", mode: "lines", ...steps(c, k ? share(shown[k - 1][0]) : c.bin.map(() => 0), share(name)), fill: "toself", line: { color: shade, width: dark ? 0 : 0.5 }, name: text, hoverinfo: "skip",
     fillcolor: dark ? faint(shade, dark) : "#00000000", ...(dark ? {} : { fillpattern: { shape: "/", fgcolor: shade, bgcolor: "#00000000", solidity: 0.25, size: 6 } }),
@@ -187,7 +191,7 @@ function auditStretch() { // the sums of the stretch of time that is shown
   const bins = c.bin.flatMap((bin, i) => (bin * c.width < to && (bin + 1) * c.width > from ? [i] : []));
   const text = beside(one.name, "sums", () => element("p", "", { ariaLive: "polite" }));
   text.textContent = bins.length
-    ? `${shownTime.range ? "" : "The whole run, "}${number(c.bin[bins[0]] * c.width, 4)} to ${number((c.bin[bins.at(-1)] + 1) * c.width, 4)} ${run.clock}: ${auditText(c, shown, bins, true)} Zoom in to choose a stretch. Reports that are still being computed are not counted.`
+    ? `${shownTime.range ? "" : "The whole run, "}${when(c, run, bins[0], bins.at(-1))}: ${auditText(c, shown, bins, true)} Zoom in to choose a stretch. Reports that are still being computed are not counted.`
     : "No report in this stretch.";
 }
 document.addEventListener("range", auditStretch);
