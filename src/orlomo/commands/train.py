@@ -14,7 +14,6 @@ from orlomo import config
 from orlomo.commands.flags import (
     METHOD_FLAGS,
     MOST_SEEDS,
-    Commands,
     add_common,
     add_ray,
     add_settings,
@@ -25,6 +24,7 @@ from orlomo.commands.flags import (
     path_argument,
 )
 from orlomo.commands.output import print_json
+from orlomo.commands.parser import Commands
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require, require_at_most
@@ -41,35 +41,65 @@ OWN = "FILE.py:NAME"
 
 def add(commands: Commands) -> None:
     """Their flags."""
-    train = commands.add_parser("train", help="train a task with a method on a cluster", allow_abbrev=False)
-    train.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file with the whole config")
-    train.add_argument("--method", help=f"see `orlomo methods`, or your own: {OWN}")
+    train = commands.add_parser(
+        "train",
+        help="train a task with a method, simulated or for real",
+        description="Train a task with a method. Unless --engine says otherwise, the workers are simulated: the "
+        "training is real, their speeds and the clock are not.",
+        examples=(
+            "orlomo train digits",
+            "orlomo train digits --workers 8 --cluster heterogeneous --epochs 40 --out runs/a",
+            "orlomo train digits --engine processes --workers 4 --pace 1,1,1,4",
+            "orlomo train my_task.py:task --learning-rate 0.05 --local-steps 32",
+        ),
+    )
+    train.add_argument("task", metavar="TASK", help=f"see `orlomo tasks`; or {OWN}, or a TOML file with a whole config")
+    train.add_argument("--method", help=f"see `orlomo methods`, or your own: {OWN} (default: orlomo)")
     add_settings(train)
-    train.add_argument("--out", type=folder_argument, help="the run folder")
+    train.add_argument("--out", type=folder_argument, help="the run folder (default: runs/TASK-METHOD-seedN)")
     train.set_defaults(call=_train)
-    compare = commands.add_parser("compare", help="run several methods and show one table and plot", allow_abbrev=False)
-    compare.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file")
+    compare = commands.add_parser(
+        "compare",
+        help="train with several methods and compare them",
+        description="Train a task with several methods, and compare them in one table and plot. Finished runs in the "
+        "folder are used again, so the same command continues after a stop.",
+        examples=(
+            "orlomo compare digits --methods prsgdm,orlomo --cluster heterogeneous",
+            "orlomo compare digits --methods prsgdm,orlomo --seeds 3 --engine processes --workers 4 --pace 1,1,1,4",
+        ),
+    )
+    compare.add_argument("task", metavar="TASK", help=f"see `orlomo tasks`; or {OWN}, or a TOML file")
     compare.add_argument("--methods", required=True, help=f"names, or {OWN}, with commas between")
-    compare.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
+    compare.add_argument("--seeds", type=int, default=1, help="runs of each method, with seeds 0 to N-1 (default: 1)")
     add_settings(compare, skip=("seed",))
     compare.add_argument(
         "--target",
         help="measure times to this value of the first metric, as in 97%% (default: the strictest round value that "
         "all seeds of two methods reached)",
     )
-    compare.add_argument("--out", type=folder_argument, help="the folder; finished runs in it are used again")
+    compare.add_argument("--out", type=folder_argument, help="the folder (default: runs/compare-TASK)")
     compare.set_defaults(call=_compare)
-    resume = commands.add_parser("resume", help="continue a run from its newest checkpoint", allow_abbrev=False)
-    resume.add_argument("folder", type=path_argument)
-    resume.add_argument("--epochs", type=float, help="train until so many, all in all; continues a finished run, too")
-    resume.add_argument("--learning-rate", type=float, help="from here on; recorded, and `replay` follows it")
-    resume.add_argument("--workers", type=int, help="continue with so many (not in the simulator)")
+    resume = commands.add_parser(
+        "resume",
+        help="continue a run from its newest checkpoint",
+        description="Continue a run from its newest checkpoint, or a finished one for more epochs.",
+        examples=("orlomo resume runs/a", "orlomo resume runs/a --epochs 80 --learning-rate 0.01"),
+    )
+    resume.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
+    resume.add_argument(
+        "--epochs", type=float, help="train until so many, counted from the beginning (default: as before)"
+    )
+    resume.add_argument("--learning-rate", type=float, help="from here on; it is recorded (default: as before)")
+    resume.add_argument("--workers", type=int, help="with processes or ray, continue with so many (default: as before)")
     add_ray(resume)
     resume.set_defaults(call=_resume)
     replay = commands.add_parser(
-        "replay", help="compute a run again from its trace and compare, bit for bit", allow_abbrev=False
+        "replay",
+        help="compute a run again from its trace and compare, bit for bit",
+        description="Compute a run again from its trace, on this machine, and compare the models bit for bit.",
+        examples=("orlomo replay runs/a",),
     )
-    replay.add_argument("folder", type=path_argument)
+    replay.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     replay.set_defaults(call=_replay)
     for command in (train, compare, resume):
         command.add_argument(

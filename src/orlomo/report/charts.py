@@ -53,6 +53,7 @@ class Spec(TypedDict):
     y_label: str
     colour: str
     log: bool
+    section: str | None
 
 
 class RunView(ViewTable):
@@ -75,7 +76,8 @@ class Chart:
         note: a line of explanation.
         x_label: default: the run's clock. `y_label`: default: the column.
         colour: the column that colours the dots.
-        log: logarithmic where all values are above zero. Without it, dots are drawn from zero.
+        log: logarithmic where all values are above zero.
+        section: of the page, where it is not that of all charts of this kind.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Chart:
     y_label: str = ""
     colour: str = ""
     log: bool = False
+    section: str | None = None
 
     def columns(self, view: View) -> Drawn | str | None:
         """What is drawn of this run, or why nothing is."""
@@ -172,6 +175,7 @@ CHARTS = (
         y="loss",
         needs="reports",
         data=loss_until_evaluated,
+        section="curves",
         note="Until the first evaluation.",
         log=True,
     ),
@@ -216,6 +220,7 @@ CHARTS = (
         y="eta",
         needs="reports",
         data=late(weights),
+        section="weights",
         note="η is what a report's change of the parameters is multiplied by. A report that comes b groups late enters "
         "the momentum with η · βᵇ, as if it had come in time.",
         x_label="delay (reports)",
@@ -229,6 +234,7 @@ CHARTS = (
         y="share",
         needs="reports",
         data=late(audit),
+        section="audit",
         note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports.",
         y_label="share of the ideal sum",
     ),
@@ -240,6 +246,7 @@ CHARTS = (
         y="group",
         needs="reports",
         data=late(groups),
+        section="audit",
         note=f"One dot per report of the last {GROUPS_SHOWN} groups. A report belongs to the group of the "
         "parameters that it began from; its weight shrinks with each group that has begun since.",
         x_label="iteration",

@@ -16,6 +16,7 @@ from orlomo.files import write_bytes_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import RunView, Spec
+from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.distributions import (
     columns_of,
     draw_audit,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
+STATE_COLOURS = LIGHT["states"]
 """In a timeline; computing has the method's own colour, absent is an outline."""
 
 STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}

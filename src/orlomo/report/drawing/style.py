@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orlomo.printing import printable
+from orlomo.report.colours import LIGHT
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
 
-COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
-    "orlomo": "#D55E00",
-    "prsgdm": "#0072B2",
-    "al-sgd": "#009E73",
-    "local-ormo-da": "#CC79A7",
-    "ormo-da": "#E69F00",
-    "asgd": "#56B4E9",
-    "local-sgd": "#000000",
-    "msgd": "#999999",
-}
-OTHER = "#7f7f7f"
+COLOURS, OTHER = LIGHT["methods"], LIGHT["other"]
 
 
 def colour_of(method: str) -> str:

@@ -1,9 +1,6 @@
 "use strict";
 // The charts of one run: how its delays, weights and losses are distributed.
 
-const FAR = 3; // an axis ends where the largest value is so many times above the rest, and says what lies beyond
-const ofWorker = {}; // by chart: the worker that is shown alone
-
 function logarithmic(columns) {
   const values = columns.flat().filter((value) => value > 0);
   if (columns.flat().some((value) => value !== null && value <= 0)) return {};
@@ -11,13 +8,10 @@ function logarithmic(columns) {
   return { type: "log", exponentformat: "power", dtick: decades > 1.5 ? 1 : "D2" };
 }
 
-function beside(id, name, made) { // an element of a chart's own, above or below it
-  const found = document.getElementById(`${id}-${name}`);
-  if (found) return found;
-  const target = document.getElementById(id), one = Object.assign(made(), { id: `${id}-${name}` });
-  name === "choice" ? target.before(one) : target.after(one);
-  return one;
-}
+{ // What follows is for this file alone.
+
+const FAR = 3; // an axis ends where the largest value is so many times above the rest, and says what lies beyond
+const ofWorker = {}; // by chart: the worker that is shown alone
 
 const sum = (column) => column.reduce((a, b) => a + b, 0);
 const most = (column) => column.reduce((a, b) => Math.max(a, b), 0);
@@ -69,13 +63,7 @@ function far(positions, values, top, shade, name, texts, across = false) {
 function bands(chart, run) {
   const id = chart.name, every = run.charts[id], own = every.workers || {}, names = Object.keys(own);
   const alone = names.includes(ofWorker[id]) ? ofWorker[id] : "", c = alone ? { ...own[alone], end: every.end } : every, shade = colour(run);
-  if (names.length) {
-    const select = beside(id, "choice", () => element("label", ["Show: ", element("select")], { className: "switch" })).lastChild;
-    const options = [["", "all workers"], ...names.map((name) => [name, `worker ${name}`])];
-    if (select.childElementCount !== options.length || select.lastChild.value !== names.at(-1)) select.replaceChildren(...options.map(([value, text]) => element("option", text, { value })));
-    select.value = alone;
-    select.onchange = () => { ofWorker[id] = select.value; chart_(chart); };
-  } else document.getElementById(`${id}-choice`)?.remove();
+  workerChoice(chart, run, names, alone);
   const several = sum(c.outliers), largest = most(c.largest), top = chart.log ? Infinity : largest > FAR * most(c.high) ? 2.2 * Math.max(1, most(c.high)) : Infinity;
   const texts = c.bin.map((_, i) => `${when(c, run, i)}: ${plural(c.number[i], "report")}<br>median ${number(c.middle[i])}, 5% to 95%: ${number(c.low[i])} to ${number(c.high[i])}<br>` +
     `largest ${number(c.largest[i])}` + (c.outliers[i] ? `, ${plural(c.outliers[i], "report")} above twice the 95%` : ""));
@@ -90,13 +78,21 @@ function bands(chart, run) {
     ...far(middles(c), c.largest.map((value, i) => (c.outliers[i] ? value : null)), top, shade, `largest, where above twice the 95% (${plural(several, "report")}, up to ${number(largest)})`, texts),
   ];
   draw(id, traces, { hovermode: "x", hoverdistance: 50, ...legend(id, traces.filter((trace) => trace.showlegend !== false).map((trace) => trace.name)), showlegend: true,
-    xaxis: { title: { text: plain(chart.x_label || run.clock) }, ...shownRange() },
+    xaxis: { title: { text: plain(chart.x_label || run.clock) } },
     yaxis: { title: { text: plain(chart.y_label) + (top < Infinity ? " (cut: ▲ lie higher)" : "") }, fixedrange: true, ...(chart.log ? logarithmic([c.low, c.high]) : top < Infinity ? { range: [0, 1.06 * top] } : { rangemode: "tozero" }) } });
   linkRange(id);
 }
 
-const shownRange = () => (shownTime.range ? { range: [...shownTime.range] } : {});
-const chart_ = (one) => chart(one, page.runs[chosen]);
+function workerChoice(chart, run, names, alone) { // above the chart
+  const tools = cardOf(chart.name).querySelector(".tools"), id = `${chart.name}-worker`;
+  if (!names.length) return document.getElementById(id)?.remove();
+  const select = document.getElementById(id) || element("select", "", { id, ariaLabel: `${chart.title}: worker` });
+  if (!select.isConnected) tools.prepend(select);
+  const options = [["", "all workers"], ...names.map((name) => [name, `worker ${name}`])];
+  if ([...select.options].map((one) => one.value).join() !== options.map(([value]) => value).join()) select.replaceChildren(...options.map(([value, text]) => element("option", text, { value })));
+  select.value = alone;
+  select.onchange = () => { ofWorker[chart.name] = select.value; declared(chart, page.runs[chosen]); };
+}
 
 function bars(chart, run) {
   const c = run.charts[chart.name], x = chart.x_label || run.clock, width = c.width, end = c.left.at(-1) + width, shade = colour(run);
@@ -169,7 +165,7 @@ function audit(chart, run) { // what became of the ideal sum of weights, in each
   }));
   traces.push({ type: "scatter", mode: "markers", x: middles(c), y: share(shown[0][0]), marker: { opacity: 0 }, text: texts, hovertemplate: "%{text}<extra></extra>", showlegend: false });
   draw(id, traces, { hovermode: "x", hoverdistance: 50, ...legend(id, shown.map(([, text]) => text)), showlegend: true,
-    xaxis: { title: { text: plain(run.clock) }, ...shownRange() }, yaxis: { title: { text: plain(chart.y_label) }, tickformat: ".0%", rangemode: "tozero", fixedrange: true } });
+    xaxis: { title: { text: plain(run.clock) } }, yaxis: { title: { text: plain(chart.y_label) }, tickformat: ".0%", rangemode: "tozero", fixedrange: true } });
   linkRange(id);
   auditStretch();
 }
@@ -185,20 +181,21 @@ function auditText(c, shown, bins, full) {
 
 function auditStretch() { // the sums of the stretch of time that is shown
   const run = page.runs && page.runs[chosen], one = run && page.charts.find((chart) => chart.kind === "audit"), c = one && run.charts[one.name];
-  if (!c || typeof c === "string" || !document.getElementById(one.name)) return;
-  const [from, to] = shownTime.range || [-Infinity, Infinity], shown = SHARES.filter(([name]) => c[name]);
+  if (!c || !document.getElementById(one.name)) return;
+  const [from, to] = span || [-Infinity, Infinity], shown = SHARES.filter(([name]) => c[name]);
   if (!c.weight) shown[0] = ["eta", "applied", 0.85];
   const bins = c.bin.flatMap((bin, i) => (bin * c.width < to && (bin + 1) * c.width > from ? [i] : []));
-  const text = beside(one.name, "sums", () => element("p", "", { ariaLive: "polite" }));
+  const text = document.getElementById(`${one.name}-sums`) || element("p", "", { id: `${one.name}-sums`, className: "note", ariaLive: "polite" });
+  if (!text.isConnected) document.getElementById(one.name).after(text);
   text.textContent = bins.length
-    ? `${shownTime.range ? "" : "The whole run, "}${when(c, run, bins[0], bins.at(-1))}: ${auditText(c, shown, bins, true)} Zoom in to choose a stretch. Reports that are still being computed are not counted.`
+    ? `${span ? "" : "The whole run, "}${when(c, run, bins[0], bins.at(-1))}: ${auditText(c, shown, bins, true)} Zoom in to choose a stretch. Reports that are still being computed are not counted.`
     : "No report in this stretch.";
 }
-document.addEventListener("range", auditStretch);
+document.addEventListener("span", auditStretch);
 
 function dots(chart, run) {
   const c = run.charts[chart.name], x = c[chart.x], y = c[chart.y], named = Object.keys(c);
-  const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
+  const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: root.dataset.theme !== "dark", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
   draw(chart.name, [{
     type: "scatter", mode: "markers", x, y, marker: scale, cliponaxis: false,
     text: x.map((_, i) => named.map((name) => `${label(name)} ${number(c[name][i])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>",
@@ -206,3 +203,5 @@ function dots(chart, run) {
 }
 
 Object.assign(KINDS, { bars, bands, rows, weights, audit, dots });
+
+}
