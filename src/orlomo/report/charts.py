@@ -54,6 +54,7 @@ class Spec(TypedDict):
     colour: str
     log: bool
     section: str | None
+    wide: bool
 
 
 class RunView(ViewTable):
@@ -78,6 +79,7 @@ class Chart:
         colour: the column that colours the dots.
         log: logarithmic where all values are above zero.
         section: of the page, where it is not that of all charts of this kind.
+        wide: as wide as the page.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Chart:
     colour: str = ""
     log: bool = False
     section: str | None = None
+    wide: bool = False
 
     def columns(self, view: View) -> Drawn | str | None:
         """What is drawn of this run, or why nothing is."""
@@ -165,6 +168,7 @@ CHARTS = (
         y="worker",
         needs="reports",
         data=_timeline,
+        wide=True,
         note="One row per worker. Drag to zoom in, double-click to see all.",
     ),
     Chart(
@@ -210,6 +214,7 @@ CHARTS = (
         y="delay",
         needs="reports",
         data=late(delays_over_time),
+        wide=True,
         y_label="delay (reports)",
     ),
     Chart(

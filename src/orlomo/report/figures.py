@@ -29,7 +29,7 @@ from orlomo.report.drawing.distributions import (
 from orlomo.report.drawing.style import COLOURS, OTHER, colour_of, logarithmic, plain_text
 from orlomo.report.speed import Target
 
-__all__ = ["COLOURS", "OTHER", "colour_of"]
+__all__ = ["COLOURS", "OTHER", "colour_of", "plain_text"]
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
