@@ -25,8 +25,8 @@ from orlomo.report.colours import DARK, LIGHT
 from orlomo.report.comparison.for_page import RowTable, TargetTable, row_json, target_json
 from orlomo.report.comparison.groups import by_method
 from orlomo.report.comparison.rows import method_table
+from orlomo.report.drawing.style import new_figure, save_figure
 from orlomo.report.figures import DRAWN, draw_lines, has_columns
-from orlomo.report.pictures.style import new_figure, save_figure
 from orlomo.report.story import story_of
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
@@ -192,6 +192,8 @@ def html_of(run: Run) -> str:
 def _charts(charts: list[Spec], run: RunView) -> str:
     wanted = [spec for spec in charts if spec["kind"] == "lines" or spec["name"] in BESIDE]
     wanted = [spec for spec in wanted if has_columns(spec, [run])]
+    if not wanted:
+        return ""
     figure, panels = new_figure(1, len(wanted), (3.7 * len(wanted), 2.6))
     for axes, spec in zip(panels, wanted, strict=True):
         if spec["kind"] == "lines":

@@ -7,6 +7,8 @@ import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import numpy as np
+
 from orlomo.files import write_bytes_atomically, writing_to
 from orlomo.printing import printable
 from orlomo.report.colours import LIGHT, Palette
@@ -57,3 +59,10 @@ def save_figure(figure: Figure, file: IO[str] | IO[bytes], kind: str) -> None:
 def colour_of(method: str, palette: Palette = LIGHT) -> str:
     """A method's colour; grey for one that is not ours."""
     return palette["methods"].get(method, palette["other"])
+
+
+def logarithmic(axes: Axes) -> None:
+    """Make the y axis logarithmic, where all that is drawn is above zero."""
+    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
+    if (drawn[~np.isnan(drawn)] > 0).all():
+        axes.set_yscale("log")

@@ -13,7 +13,7 @@ from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, headline, only, usable
 from orlomo.report import colours
 from orlomo.report.colours import Palette
-from orlomo.report.pictures.style import HATCHES, colour_of, figure_files, plain_text
+from orlomo.report.drawing.style import HATCHES, colour_of, figure_files, plain_text
 from orlomo.report.streaming.rounds import ROUNDS_KEPT, STATES
 from orlomo.report.workers.timeline import Bars, bars, column_of, uses
 

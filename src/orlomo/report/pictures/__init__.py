@@ -1,1 +1,0 @@
-"""What pictures by matplotlib share, and the pictures of timelines."""
