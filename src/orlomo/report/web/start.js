@@ -94,7 +94,10 @@ function tidy() { // sections with nothing in them are left out, also of the nav
 
 function mark() { // the section that is being read
   const top = document.getElementById("bar").offsetHeight + 40, links = [...document.querySelectorAll("#nav a")];
-  const passed = links.filter((link) => document.querySelector(link.hash).getBoundingClientRect().top <= top).at(-1) || links[0];
+  const place = (link) => document.querySelector(link.hash).getBoundingClientRect().top;
+  const ended = innerHeight + scrollY >= root.scrollHeight - 2; // the last sections cannot come to the top
+  const asked = ended && links.find((link) => link.hash === location.hash && place(link) > 0);
+  const passed = asked || (ended && links.at(-1)) || links.filter((link) => place(link) <= top).at(-1) || links[0];
   for (const link of links) link === passed ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
 }
 
@@ -131,7 +134,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", setTheme);
 function printing(on) {
   if (on) root.dataset.printing = "yes"; else delete root.dataset.printing;
   setTheme();
-  for (const plot of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(plot, { width: on ? plot.clientWidth : null, autosize: true });
+  for (const plot of document.querySelectorAll(".card:not([hidden]) > .js-plotly-plot")) {
+    Plotly.relayout(plot, on ? { width: plot.clientWidth, height: plot.clientHeight } : { width: null, height: null, autosize: true });
+  }
 }
 addEventListener("beforeprint", () => printing(true));
 addEventListener("afterprint", () => printing(false));
