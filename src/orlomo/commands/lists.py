@@ -143,10 +143,10 @@ def _tasks(options: argparse.Namespace) -> int:
 
 
 def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> int:
-    from orlomo.report.terminal.layout import answer_width, listed
+    from orlomo.report.terminal.layout import Answer, listed
 
     if as_json:
         print_json([{"name": n, "summary": one, second: two} for n, (one, two) in entries.items()])
     else:
-        print_lines(listed(list(entries.items()), answer_width()))
+        print_lines(listed(list(entries.items()), Answer().width))
     return 0
