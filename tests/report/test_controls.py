@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,8 +66,8 @@ def test_buttons_zoom_and_each_can_be_reached_by_the_keyboard(report: str, windo
     assert window.run(SPAN) == pytest.approx(whole / 2)
     window.run(f"{CARD}.querySelector('[aria-label=\"Show all\"]').click()")
     window.settle(lambda: window.run(SPAN) == pytest.approx(whole))
-    named = """return [...document.querySelectorAll('button, select, a, [tabindex="0"]')].filter(one => one.tabIndex < 0 ||
-        !(one.textContent.trim() || one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')) &&
+    named = """return [...document.querySelectorAll('button, select, a, [tabindex="0"]')].filter(one =>
+        one.tabIndex < 0 || !(one.textContent.trim() || one.getAttribute('aria-label') || one.getAttribute('aria-labelledby')) &&
         !one.labels?.length && !one.hidden && !one.classList.contains('data')).map(one => one.outerHTML)"""
     assert window.run(named) == []
 
@@ -171,8 +170,8 @@ def test_nothing_is_cut_off_in_print(report: str, window: Browser) -> None:
         window.run("dispatchEvent(new Event('beforeprint'))")
         window.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         window.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        beyond = """return [...document.querySelectorAll('main *')].filter(one => one.getBoundingClientRect().right > 704)
-            .map(one => one.tagName + '.' + one.className.baseVal)"""
+        beyond = """return [...document.querySelectorAll('main *')]
+            .filter(one => one.getBoundingClientRect().right > 704).map(one => one.tagName + '.' + one.className.baseVal)"""
         assert window.run(beyond) == []
         assert window.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert window.run("return getComputedStyle(document.getElementById('bar')).position") == "static"
