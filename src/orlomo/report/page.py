@@ -198,6 +198,8 @@ def html_of(run: Run) -> str:
 def _charts(charts: list[Spec], run: RunView) -> str:
     wanted = [spec for spec in charts if spec["kind"] == "lines" or spec["name"] in BESIDE]
     wanted = [spec for spec in wanted if has_columns(spec, [run])]
+    if not wanted:
+        return ""
     figure, panels = new_figure(1, len(wanted), (3.7 * len(wanted), 2.6))
     for axes, spec in zip(panels, wanted, strict=True):
         if spec["kind"] == "lines":
