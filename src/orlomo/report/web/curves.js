@@ -10,7 +10,7 @@ function pointsOf(curve, by) { // evaluations that have both numbers
   return { x: places.map((i) => curve[by][i]), y: places.map((i) => curve.value[i]) };
 }
 
-function at(points, x) { // between two evaluations by a straight line
+function between(points, x) { // between two evaluations by a straight line
   let low = 0, high = points.x.length - 1;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
@@ -25,7 +25,7 @@ function band(curves) { // the mean of the seeds, the worst and the best, up to 
   const end = Math.min(...curves.map((one) => one.x.at(-1)));
   let x = [...new Set(curves.flatMap((one) => one.x))].filter((one) => one <= end).sort((a, b) => a - b);
   if (x.length > MOST_POINTS) x = x.filter((_, i) => i % Math.ceil(x.length / MOST_POINTS) === 0 || i === x.length - 1);
-  const values = x.map((one) => curves.map((points) => at(points, one)));
+  const values = x.map((one) => curves.map((points) => between(points, one)));
   return { x, y: values.map((own) => own.reduce((a, b) => a + b) / own.length), low: values.map((own) => Math.min(...own)), high: values.map((own) => Math.max(...own)) };
 }
 
