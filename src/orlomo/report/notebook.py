@@ -10,7 +10,8 @@ from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
 from orlomo.report.comparison.groups import by_method
 from orlomo.report.comparison.rows import method_table
-from orlomo.report.figures import DRAWN, draw_lines, has_columns, new_figure, save_figure
+from orlomo.report.drawing.style import new_figure, save_figure
+from orlomo.report.figures import DRAWN, draw_lines, has_columns
 from orlomo.report.story import story_of
 from orlomo.report.view import View, view_of
 

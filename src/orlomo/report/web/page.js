@@ -198,6 +198,7 @@ const sectionOf = (spec) => spec.section ?? SECTIONS[spec.name] ?? SECTIONS[spec
 const found = (spec, run) => (spec.kind === "lines" ? page.runs : [run]).map((one) => one.charts[spec.name]).filter((columns) => columns !== undefined);
 
 function declare(spec, run) { // a card for a chart of charts.py; all have one before the first is drawn, or it would not fit
+  if (spec.kind === "timeline") return; // timelines.js draws all of them together
   if (!page.runs.some((one) => spec.name in one.charts)) return;
   card(sectionOf(spec), spec.name, { title: spec.title, note: spec.note, wide: spec.wide ?? spec.kind === "timeline", chart: true });
   cardOf(spec.name).hidden = !found(spec, run).length;
@@ -205,7 +206,7 @@ function declare(spec, run) { // a card for a chart of charts.py; all have one b
 
 function declared(spec, run) {
   const columns = found(spec, run);
-  if (!columns.length) return;
+  if (!columns.length || spec.kind === "timeline") return;
   if (columns.every((one) => typeof one === "string")) nothing(spec.name, columns[0]);
   else KINDS[spec.kind](spec, run);
 }
