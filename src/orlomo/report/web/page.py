@@ -25,7 +25,7 @@ from orlomo.report.story import story_of
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
-WEB = Path(__file__).parent / "web"
+WEB = Path(__file__).parent
 
 SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "timelines.js", "members.js", "start.js")
 """In the order in which they are put into the page."""
