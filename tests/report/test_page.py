@@ -18,7 +18,7 @@ from orlomo.records.tables import EVENTS, METRICS
 from orlomo.report import figures
 from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.style import new_figure
-from orlomo.report.page import page_content, page_of, write_report
+from orlomo.report.web.page import page_content, page_of, write_report
 
 DOTS = "return document.getElementById('{}').data.find(trace => trace.name === 'reports').x.length"
 CHOOSE = "const s = document.getElementById('run'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))"
