@@ -29,7 +29,7 @@ myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"
 myst_heading_anchors = 3
 
 default_role = "orlomo-code"
-autodoc_mock_imports = ["accelerate", "lightning", "transformers"]  # seconds to load, and not needed
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
