@@ -52,6 +52,11 @@ def add(commands: Commands) -> None:
     compare.add_argument("--methods", required=True, help=f"names, or {OWN}, with commas between")
     compare.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
     add_settings(compare, skip=("seed",))
+    compare.add_argument(
+        "--target",
+        help="measure times to this value of the first metric, as in 97%% (default: the strictest round value that "
+        "all seeds of two methods reached)",
+    )
     compare.add_argument("--out", type=folder_argument, help="the folder; finished runs in it are used again")
     compare.set_defaults(call=_compare)
     resume = commands.add_parser("resume", help="continue a run from its newest checkpoint", allow_abbrev=False)
@@ -142,7 +147,8 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from orlomo.comparing import compare, label, runs_to_do
+    from orlomo.comparing import compare, runs_to_do
+    from orlomo.report.rows import label
     from orlomo.report.terminal.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
@@ -155,7 +161,7 @@ def _compare(options: argparse.Namespace) -> int:
     try:
         with TerminalProgress(options.quiet, runs=runs_to_do(configs, folder)) as progress:
             more = {"jobs": options.jobs, "ray": ray_options(options), "tensorboard": options.tensorboard}
-            result = compare(configs, folder, callbacks=[progress], warn=warn, **more)
+            result = compare(configs, folder, target=options.target, callbacks=[progress], warn=warn, **more)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(
@@ -202,14 +208,16 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
 def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     from rich.console import Console
 
-    from orlomo.report.summary import terminal_table
+    from orlomo.report.rows import terminal_table
 
     where = f"{first.where} cluster" if first.clock == "virtual" else first.where
     title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
+    title += f", {seeds} seed{'s' * (seeds > 1)}"
     console = Console()
     console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
-    title += f", {seeds} seed{'s' * (seeds > 1)}"
-    console.print(terminal_table(result.rows, title, first.clock))
+    console.print(terminal_table(result.table, title))
+    for sentence in result.story:
+        say(sentence)
     for path in result.files:
         say(path)
 
@@ -262,6 +270,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 def print_run(run: Run, as_json: bool) -> int:
     from orlomo.files import short
+    from orlomo.report.story import story
     from orlomo.report.summary import summarise
 
     summary = summarise(run)
@@ -269,7 +278,8 @@ def print_run(run: Run, as_json: bool) -> int:
         changes = [dataclasses.asdict(change) for change in run.changes]
         print_json({**summary.to_json(), "stopped": run.stopped, "changes": changes})
         return 0
-    say(summary.line())
+    for sentence in story([run]):
+        say(sentence)
     for change in run.changes:
         say(f"changed {change}")
     if run.stopped is not None:

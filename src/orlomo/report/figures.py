@@ -17,6 +17,7 @@ from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import Drawn, RunView, Spec
+from orlomo.report.speed import Target
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
@@ -179,7 +180,7 @@ def _logarithmic(axes: Axes) -> None:
         axes.set_yscale("log")
 
 
-def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> list[Path]:
+def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None) -> list[Path]:
     """The most important metric against time: the mean over the seeds, and the range from the worst to the best.
 
     Writes a PNG and an SVG file.

@@ -197,7 +197,8 @@ class _PipeCallback(Callback):
     def started(self, run: RunHandle) -> None:
         columns = run.kept.some_events(*RECORDED) if run.kept is not None else {}
         self._measured = run.measured
-        self.send("started", run.workers, run.total, columns)
+        method, clock = run.config.method, run.config.clock
+        self.send("started", run.workers, run.total, columns, method.synchronous, clock == "virtual")
 
     def event(self, row: Row) -> None:
         self.send("event", {name: row[name] for name in SHOWN if name in row})

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rich.table import Table
-from rich.text import Text
-
 from orlomo.records.tables import EVENTS, ROUNDS, Columns, Row
 
 SHOWN = ("kind", "worker", "delay", "start", "finish", "compute", "samples", "reports", "loss")
@@ -19,44 +16,56 @@ RECORDED = tuple(name for name in SHOWN if name in EVENTS)
 AT_ONCE = 10_000
 """Rows of what a resumed run has kept that are looked at together."""
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
-ASCII_BLOCKS = " .:-=+*#@"
-"""From none to the most: for any terminal, and for one that has only ASCII."""
-
-COLUMNS = 40
-"""Width of the delay histogram."""
+COMPUTING, WAITING, STARTING, LOST, LEFT = "computing", "waiting", "starting", "lost", "left"
+"""The states of a worker, for display."""
 
 
 @dataclass
 class WorkerTotals:
-    """One worker: its rounds, its last delay, and how it spent its time."""
+    """One worker: its rounds, its last delay, and how it spent its time.
 
-    state: str = "at work"
+    `turn`: rounds since the run began, as the barriers of a synchronous method count them.
+    """
+
+    state: str = COMPUTING
     rounds: int = 0
+    turn: int = 0
     delay: int = 0
     computing: float = 0.0
     waiting: float = 0.0
     transfer: float = 0.0
     finish: float | None = None  # of its last round
 
-    def share(self, seconds: float) -> str:
-        """These seconds as a share of the worker's time so far."""
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """Computing, transfer and waiting as shares of the worker's time so far; all 0 before its first report."""
         total = self.computing + self.waiting + self.transfer
-        return f"{seconds / total:.0%}" if total > 0 else "-"
+        return (self.computing / total, self.transfer / total, self.waiting / total) if total > 0 else (0.0, 0.0, 0.0)
+
+    @property
+    def round_seconds(self) -> float:
+        """What a round takes it, without the time in which it waits."""
+        return (self.computing + self.transfer) / self.rounds if self.rounds else 0.0
 
 
 @dataclass
 class Totals:
-    """The running totals of all workers of a run, and how often each delay occurred."""
+    """The running totals of all workers of a run, and how often each delay occurred.
+
+    `synchronous`: a worker that has reported waits until all others have.
+    """
 
     workers: dict[int, WorkerTotals] = field(default_factory=dict)
     delays: Counter[int] = field(default_factory=Counter)
     samples: int = 0
+    seconds: float = 0.0  # of the run's clock
+    synchronous: bool = False
 
     @classmethod
-    def begin(cls, workers: int, kept: Columns | None) -> Totals:
-        """One row per worker, and the events that a resumed run has kept."""
-        totals = cls({worker: WorkerTotals() for worker in range(workers)})
+    def begin(cls, workers: int, kept: Columns | None, *, synchronous: bool = False, starting: bool = False) -> Totals:
+        """One row per worker, and the events that a resumed run has kept. `starting`: the workers must be started."""
+        state = STARTING if starting else COMPUTING
+        totals = cls({worker: WorkerTotals(state) for worker in range(workers)}, synchronous=synchronous)
         kept = kept or {}
         names = [name for name in SHOWN if name in kept]
         # Not all rows at once: as Python's numbers they would need several times the memory.
@@ -69,10 +78,13 @@ class Totals:
         """Add one row of the trace (see `Callback.event`)."""
         worker = self.workers.setdefault(row["worker"], WorkerTotals())
         if row["kind"] not in ROUNDS:
-            worker.state = {"crash": "lost", "leave": "left"}.get(row["kind"], "at work")
+            worker.state = {"crash": LOST, "leave": LEFT}.get(row["kind"], COMPUTING)
+            worker.turn = max((one.turn for one in self.workers.values()), default=0)  # it begins at the next barrier
             worker.finish = None
             return
+        worker.state = COMPUTING
         worker.rounds += 1
+        worker.turn += 1
         worker.delay = row["delay"]
         # The same rule as in timeline.py: what is neither computing nor waiting for an assignment is transfer. Real
         # clocks overlap a little, so a round begins at the end of the one before at the earliest.
@@ -83,37 +95,17 @@ class Totals:
         worker.transfer += row["finish"] - begin - computed
         worker.waiting += begin - before
         worker.finish = row["finish"]
+        self.seconds = max(self.seconds, row["finish"])
         self.delays[row["delay"]] += 1
         self.samples = row.get("samples", 0)
 
-    def table(self, lines: int) -> Table:
-        """One row per worker; where not all fit, the workers that are gone and those with the largest delays."""
-        drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name in ("worker", "", "rounds", "last delay", "computing", "waiting", "transfer"):
-            drawn.add_column(name, justify="left" if name in ("worker", "") else "right")
-        workers = list(self.workers.items())  # a copy: the display's thread draws while the run adds workers
-        chosen = workers
-        if len(workers) > lines:
-            ranked = sorted(workers, key=lambda pair: (pair[1].state == "at work", -pair[1].delay))
-            chosen = ranked[: max(1, lines - 1)]
-        for number, one in sorted(chosen, key=lambda pair: pair[0]):
-            shares = (one.share(one.computing), one.share(one.waiting), one.share(one.transfer))
-            style = "" if one.state == "at work" else "red"
-            drawn.add_row(str(number), Text(one.state, style), str(one.rounds), str(one.delay), *shares)
-        if len(chosen) < len(workers):
-            drawn.add_row("...", f"and {len(workers) - len(chosen)} more")
-        return drawn
-
-    def histogram(self, blocks: str = BLOCKS) -> Text:
-        """The delays so far, in one line."""
-        delays = dict(self.delays)  # a copy, as above
-        if not delays:
-            return Text("")
-        largest = max(delays)
-        width = -(-(largest + 1) // COLUMNS)
-        counts = [0] * (largest // width + 1)
-        for delay, count in delays.items():
-            counts[delay // width] += count
-        top = max(counts)
-        bars = "".join(blocks[-(-count * (len(blocks) - 1) // top)] for count in counts)
-        return Text.assemble(("delays  0 ", "dim"), bars, (f" {largest}", "dim"))
+    def states(self) -> dict[int, str]:
+        """The state of each worker, by its number; those that others are waiting for are computing."""
+        workers = sorted(self.workers.items())  # a copy: the display's thread draws while the run adds workers
+        if not self.synchronous:
+            return {number: one.state for number, one in workers}
+        turns = [one.turn for _, one in workers if one.state in (COMPUTING, STARTING)]
+        slowest = min(turns, default=0)
+        return {
+            number: WAITING if one.state == COMPUTING and one.turn > slowest else one.state for number, one in workers
+        }
