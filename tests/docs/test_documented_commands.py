@@ -13,6 +13,9 @@ from small import call_cli, command_parsers
 ELSEWHERE = {"watch": "tests/report/test_watch.py", "workers": "tests/engines/test_command.py"}
 """Commands that need a run at work, or do not end by themselves, and the tests that run them."""
 
+USUAL = {"--out", "-o", "--seed", "--learning-rate", "--workers", "--epochs", "--local-steps", "--pace"}
+"""Flags that other tests have in every combination."""
+
 SMALL = {"--epochs": 1.0, "--workers": 4, "--seeds": 1, "--iterations": 1000}
 """Numbers that only make a command longer are at most these here."""
 
@@ -24,6 +27,7 @@ import orlomo
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--save")
 args = parser.parse_args()
 if int(os.environ.get("WORLD_SIZE", 1)) > 1:
     torch.distributed.init_process_group("gloo")
@@ -43,13 +47,13 @@ for epoch in worker.epochs(1):
 
 def shape(words: list[str]) -> tuple[str, ...]:
     """What tells apart the commands that are worth a run of their own: what they are about, and their flags."""
-    flags = {word for word in words if word.startswith("-")} - {"--out", "-o", "--seed", "--learning-rate"}
+    flags = {word for word in words if word.startswith("-")} - USUAL
     first = next((word for word in words[1:] if not word.startswith("-")), "")
     engine = words[words.index("--engine") + 1] if "--engine" in words else ""
     return words[0], "run" if first.startswith("runs/") else first, engine, *sorted(flags)
 
 
-ALL = [(block, words) for page in PAGES if page.name != "README.md" for block in blocks(page) for words in commands(block)]
+ALL = [(block, words) for page in PAGES for block in blocks(page) for words in commands(block)]
 RUN = {shape(words): words for block, words in ALL if block.runs and words[0] not in ELSEWHERE}
 
 
@@ -58,7 +62,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files and runs that pages speak of."""
     folder = tmp_path_factory.mktemp("prepared")
     (folder / "train.py").write_text(LOOP)
-    shutil.copy(ROOT / "examples" / "mnist_like_script.py", folder)
+    (folder / "mnist_like_script.py").write_text(LOOP)  # test_examples.py runs the real one
     (folder / "my_schedule.py").write_text("def decay(epoch):\n    return 0.95 ** epoch\n")
     (folder / "my_method.py").write_text(python_of(ROOT / "docs/how-to/own-method.md").partition("run = ")[0])
     assert call_cli("new", "task", "my_task", folder=folder).returncode == 0

@@ -9,20 +9,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orlomo.commands.flags import Commands, path_argument
-from orlomo.commands.output import print_json
+from orlomo.commands.flags import path_argument
+from orlomo.commands.output import print_json, print_lines
+from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
-from orlomo.printing import say
+from orlomo.printing import printable, say
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser's."""
-    command = commands.add_parser("data", help="list the data sets, or get, verify and store one", allow_abbrev=False)
-    command.add_argument("name", nargs="?", help="the data set, as in cifar10; without a name: list them")
-    command.add_argument(
-        "--from", dest="given", metavar="FOLDER_OR_ARCHIVE", type=path_argument, help="a copy that you have"
+    command = commands.add_parser(
+        "data",
+        help="list the data sets, or download and verify one",
+        description="List the data sets of the built-in tasks, or download, verify and store one.",
+        examples=("orlomo data", "orlomo data cifar10", "orlomo data cifar10 --from cifar-10-python.tar.gz"),
     )
-    command.add_argument("--quiet", action="store_true", help="no progress bar, no notes")
+    command.add_argument("name", nargs="?", metavar="NAME", help="the data set, as in cifar10 (default: list them)")
+    command.add_argument(
+        "--from",
+        dest="given",
+        metavar="PATH",
+        type=path_argument,
+        help="a folder or an archive that you have (default: download it)",
+    )
+    command.add_argument("--quiet", action="store_true", help="show no progress and no notes")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(call=run)
 
@@ -79,9 +89,10 @@ def _stoppable(consequence: str) -> Iterator[None]:
 def _list(as_json: bool) -> int:
     from orlomo.data import store
     from orlomo.data.catalog import DATASETS
+    from orlomo.report.terminal.layout import Answer, listed
 
     rows: list[dict[str, object]] = []
-    width = max(map(len, DATASETS))
+    texts: list[tuple[str, list[str]]] = []
     for name, dataset in DATASETS.items():
         row: dict[str, object] = {"name": name, "title": dataset.title, "stored": None}
         try:
@@ -91,8 +102,9 @@ def _list(as_json: bool) -> int:
         except ConfigError as error:
             row["problem"] = text = str(error)
         rows.append(row)
-        if not as_json:
-            say(f"{name:<{width}}  {text}")
+        texts.append((name, [printable(text)]))
     if as_json:
         print_json(rows)
+    else:
+        print_lines(listed(texts, Answer().width))
     return 0

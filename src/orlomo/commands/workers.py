@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from orlomo.commands.flags import Commands, path_argument
-from orlomo.commands.output import print_json
+from orlomo.commands.flags import path_argument
+from orlomo.commands.output import print_json, print_lines
+from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.printing import say
 
@@ -14,10 +15,17 @@ ACTIONS = ("list", "add", "remove")
 
 def add(commands: Commands) -> None:
     """Add the command to the parser's."""
-    command = commands.add_parser("workers", help="list, add or remove workers of a running run", allow_abbrev=False)
-    command.add_argument("folder", type=path_argument)
-    command.add_argument("action", nargs="?", default="list", help="list, add N, or remove ID")
-    command.add_argument("number", nargs="?", type=int, help="how many to add, or which to remove")
+    command = commands.add_parser(
+        "workers",
+        help="list, add or remove the workers of a running run",
+        description="List the workers of a run that is under way on processes or Ray, add some, or remove one.",
+        examples=("orlomo workers runs/a", "orlomo workers runs/a add 2", "orlomo workers runs/a remove 3"),
+    )
+    command.add_argument("folder", type=path_argument, metavar="RUN", help="the folder of the run")
+    command.add_argument(
+        "action", nargs="?", default="list", metavar="ACTION", help="list, add or remove (default: list)"
+    )
+    command.add_argument("number", nargs="?", type=int, metavar="N", help="how many to add, or which to remove")
     command.add_argument("--json", action="store_true", help="print the answer as JSON")
     command.set_defaults(call=call)
 
@@ -42,11 +50,20 @@ def call(options: argparse.Namespace) -> int:
     if options.json:
         print_json(answer)
     elif options.action == "list":
-        for worker in answer:
-            where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
-            say("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
+        _print_workers(answer)
     elif options.action == "add":
         say(f"added: worker {', '.join(map(str, answer))}")
     else:
         say(f"worker {answer} leaves after its report")
     return 0
+
+
+def _print_workers(workers: list[dict[str, object]]) -> None:
+    from orlomo.report.terminal.layout import Answer, table
+
+    screen, headings = Answer(), ["worker", "state", "rounds", "process"]
+    names = ["worker", "state", "rounds", "pid"]
+    if any("node" in worker for worker in workers):
+        headings, names = [*headings, "machine"], [*names, "node"]
+    rows = [[screen.text(worker.get(name, "-")) for name in names] for worker in workers]
+    print_lines(table(headings, rows, screen.width, words=2))

@@ -52,11 +52,14 @@ def resume_command(folder: Path, task: str = "") -> str:
     return f"orlomo resume {quoted(short(folder))}"
 
 
-def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
-    """The metrics.json of a run."""
+def read_measured(folder: Path, may_be_none: bool = True) -> tuple[MetricColumn, ...]:
+    """The metrics.json of a run. `may_be_none`: of a loop, since a task has its loss at least."""
     path = folder / MEASURED
     try:
-        return tuple(build(MetricColumn, one, str(path)) for one in read_json(path))
+        found = tuple(build(MetricColumn, one, str(path)) for one in read_json(path))
+        if found or may_be_none:
+            return found
+        raise RunFolderError(f"{path} is damaged: it describes no metric")
     except (TypeError, AttributeError):
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 

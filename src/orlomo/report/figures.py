@@ -13,28 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.files import write_bytes_atomically, writing_to
-from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
-from orlomo.report.charts import Drawn, RunView, Spec
+from orlomo.report.charts import RunView, Spec
+from orlomo.report.colours import LIGHT
+from orlomo.report.drawing.distributions import (
+    columns_of,
+    draw_audit,
+    draw_bands,
+    draw_bars,
+    draw_dots,
+    draw_rows,
+    draw_weights,
+)
+from orlomo.report.drawing.style import COLOURS, OTHER, colour_of, logarithmic, plain_text
 from orlomo.report.speed import Target
+
+__all__ = ["COLOURS", "OTHER", "colour_of", "plain_text"]
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
-    "orlomo": "#D55E00",
-    "prsgdm": "#0072B2",
-    "al-sgd": "#009E73",
-    "local-ormo-da": "#CC79A7",
-    "ormo-da": "#E69F00",
-    "asgd": "#56B4E9",
-    "local-sgd": "#000000",
-    "msgd": "#999999",
-}
-OTHER = "#7f7f7f"
-STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
+STATE_COLOURS = LIGHT["states"]
 """In a timeline; computing has the method's own colour, absent is an outline."""
 
 STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
@@ -79,19 +80,12 @@ def has_columns(spec: Spec, runs: list[RunView]) -> bool:
     return any(isinstance(run["charts"].get(spec["name"]), dict) for run in runs)
 
 
-def _columns(spec: Spec, run: RunView) -> Drawn:
-    """What the chart draws of a run that has something to draw."""
-    columns = run["charts"][spec["name"]]
-    assert isinstance(columns, dict)
-    return columns
-
-
 def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> None:
     """A metric of runs against `seconds`, `samples` or `epoch`; a legend where there is more than one curve."""
     seen: dict[str, int] = {}
     drawn = [run for run in runs if has_columns(spec, [run])]
     for run in drawn:
-        curves = _columns(spec, run)
+        curves = columns_of(spec, run)
         for label, curve in curves.items():
             number = seen[run["method"]] = seen.get(run["method"], -1) + 1
             values = np.array(curve["value"], dtype=float)
@@ -100,7 +94,7 @@ def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> Non
             text = label if len(drawn) == 1 else run["name"] + f", {label}" * (len(curves) > 1)
             axes.plot(curve[against], values, label=_legend(text), **style)
     if spec["log"]:
-        _logarithmic(axes)
+        logarithmic(axes)
     clocks = {run["clock"] for run in drawn}
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
     axes.set(xlabel=clock if against == "seconds" else against, ylabel=plain_text(spec["y_label"]))
@@ -109,42 +103,9 @@ def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> Non
         axes.legend(frameon=False)
 
 
-def draw_bars(axes: Axes, spec: Spec, run: RunView) -> None:
-    """Bars beside one another: from `x`, each `width` whole numbers wide."""
-    bars = {name: np.array(column, dtype=float) for name, column in _columns(spec, run).items()}
-    middle = bars[spec["x"]] + (bars["width"] - 1) / 2
-    axes.bar(middle, bars[spec["y"]], bars["width"], color=colour_of(run["method"]))
-    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=plain_text(spec["y_label"]))
-    axes.grid(alpha=0.25, axis="y")
-
-
-def draw_dots(axes: Axes, spec: Spec, run: RunView) -> None:
-    """One dot per row, coloured where the chart has a column for that."""
-    columns = _columns(spec, run)
-    x, y = (np.array(columns[name], dtype=float) for name in (spec["x"], spec["y"]))
-    shown = columns.get("shown", {})  # what the page shows at first, and a picture at all
-    kept = np.ones(len(x), dtype=bool)
-    if spec["x"] in shown:
-        kept = (x >= shown[spec["x"]][0]) & (x <= shown[spec["x"]][1])
-    if spec["colour"]:
-        coloured = axes.scatter(x[kept], y[kept], c=np.array(columns[spec["colour"]])[kept], cmap="cividis_r")
-        axes.figure.colorbar(coloured, label=spec["colour"])
-    else:
-        axes.plot(x[kept], y[kept], ".", markersize=3, alpha=0.6, color=colour_of(run["method"]))
-    axes.set(xlabel=spec["x_label"] or run["clock"], ylabel=plain_text(spec["y_label"]))
-    if shown:
-        (left, right), (low, high) = shown[spec["x"]], shown[spec["y"]]
-        axes.set(xlim=(left - 1, right + 1), ylim=(low - 0.7, high + 0.7))
-    elif spec["log"]:
-        _logarithmic(axes)
-    else:
-        axes.set_ylim(0, None)
-    axes.grid(alpha=0.25)
-
-
 def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
     """One row per worker, one bar per stretch of time."""
-    columns = _columns(spec, run)
+    columns = columns_of(spec, run)
     bars = {name: np.array(column) for name, column in columns.items()}
     workers, rows = np.unique(bars["worker"], return_inverse=True)
     edge = 0.3 if len(rows) < FEW * len(workers) else 0.0  # between rounds
@@ -167,17 +128,14 @@ def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
 
 
 DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
-    "bars": draw_bars,
-    "dots": draw_dots,
     "timeline": draw_timeline,
+    "bars": draw_bars,
+    "bands": draw_bands,
+    "rows": draw_rows,
+    "weights": draw_weights,
+    "audit": draw_audit,
+    "dots": draw_dots,
 }
-
-
-def _logarithmic(axes: Axes) -> None:
-    """Make the y axis logarithmic, where all that is drawn is above zero."""
-    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.get_lines()])
-    if (drawn[~np.isnan(drawn)] > 0).all():
-        axes.set_yscale("log")
 
 
 def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None) -> list[Path]:
@@ -192,7 +150,7 @@ def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, targ
     figure, [axes] = new_figure(1, 1, (7, 4.2))
     draw_means(axes, runs, one, "seconds")
     if one.log:
-        _logarithmic(axes)
+        logarithmic(axes)
     step = first.config.cluster.step_seconds
     unit = f" (a local step of a fast worker takes {step:g})" if first.virtual else ""
     axes.set(xlabel=first.clock + unit, ylabel=plain_text(one.label + one.unit), title=plain_text(title))
@@ -220,11 +178,6 @@ def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[
     grid = np.linspace(0.0, end, GRID)
     tables = [run.metric_columns for run in group]
     return grid, np.stack([np.interp(grid, table[against], one.scale * table[one.column]) for table in tables])
-
-
-def plain_text(text: str) -> str:
-    """A text that is drawn as it is: between dollars it would be mathematics."""
-    return printable(text).replace("$", r"\$")
 
 
 def _legend(text: str) -> str:
@@ -265,8 +218,3 @@ def save_figure(figure: Figure, file: IO[str] | IO[bytes], kind: str) -> None:
     with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # letters that the font does not have become boxes
         figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-
-
-def colour_of(method: str) -> str:
-    """A method's colour; grey for one that is not ours."""
-    return COLOURS.get(method, OTHER)

@@ -1,28 +1,184 @@
 "use strict";
-// Draws the runs in #data. Where that names an address to follow, asks it for new data once per second.
+// The frame of the page: state, helpers and what every chart shares. The other scripts add themselves to it:
+//   Object.assign(KINDS, { bars })   where bars = (spec, run) => ... draws a declared chart; of kind `lines`: of all runs
+//   parts.push((run) => ...)         is called for new data, another run, another theme; `card` gives it a place
+// Names and texts of runs are hostile: they become text (`element`), or go through `plain` where plotly reads HTML.
 
-const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
-const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
-const clock = (runs) => (new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock);
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
-const against = {}; // by chart: what the curves are drawn against, where it is not time
 let page = JSON.parse(document.getElementById("data").textContent);
-let chosen = 0;
+let chosen = 0; // the run that is shown in detail
+const KINDS = {}, parts = [];
+const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
+const against = {}; // by chart: what the curves are drawn against, where it is not time
 
-const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const root = document.documentElement;
+const variable = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 const element = (name, content = "", attributes = {}) => {
   const made = Object.assign(document.createElement(name), attributes);
   made.append(...[].concat(content));
   return made;
 };
-const number = (value, digits = 3) =>
-  value === null || value === undefined ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
-const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // plotly reads some HTML in names
+const number = (value, digits = 3) => {
+  if (value === null || value === undefined) return "–";
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
+};
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + "%");
+const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // plotly reads some HTML in names
 const label = (text) => text.replaceAll("_", " ");
+const clock = (runs) => (new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock);
+
+// Colours: one per method, everywhere the same; methods that have none of their own get those that are left.
+
+const palette = () => page.colours[root.dataset.theme === "dark" ? "dark" : "light"];
 
 function colour(run) {
-  return run.method === "local-sgd" ? variable("--fore") : page.colours.methods[run.method] || page.colours.other;
+  const { methods, other } = palette();
+  if (methods[run.method]) return methods[run.method];
+  const own = [...new Set(page.runs.map((one) => one.method))];
+  const left = Object.keys(methods).filter((name) => !own.includes(name)).reverse();
+  const place = own.filter((name) => !methods[name]).indexOf(run.method);
+  return methods[left[place]] || other;
+}
+
+const swatch = (run) => {
+  const made = element("span", "", { className: "swatch" });
+  made.style.background = colour(run);
+  return made;
+};
+
+// Cards: `card` makes one in a section, or finds it again, and returns its body.
+
+function card(section, id, { title = "", note = "", wide = false, chart = false } = {}) {
+  if (!document.getElementById(id)) {
+    const heading = element("h3", title, { id: `title-${id}`, hidden: !title });
+    const tools = element("div", "", { className: "tools", role: "group" });
+    tools.setAttribute("aria-label", `${title}: controls`);
+    const head = element("header", [element("div", [heading, element("p", note, { className: "note", hidden: !note })]), tools]);
+    const body = element("div", "", { id, className: chart ? "chart" : "body" });
+    const made = element(chart ? "figure" : "div", title || note ? [head, body] : body, { className: wide ? "card wide" : "card" });
+    if (title) made.setAttribute("aria-labelledby", heading.id);
+    if (chart) readable(made, body, tools);
+    document.querySelector(`#section-${section} .cards`).append(made);
+  }
+  return document.getElementById(id);
+}
+
+const cardOf = (id) => document.getElementById(id).closest(".card");
+
+function retitle(id, title, note = "") {
+  const heading = document.getElementById(`title-${id}`), below = heading.nextElementSibling;
+  Object.assign(heading, { textContent: title, hidden: !title });
+  Object.assign(below, { textContent: note, hidden: !note });
+}
+
+function readable(made, body, tools) { // what a chart has for the keyboard and for screen readers
+  const summary = element("p", "", { className: "unseen", id: `summary-${body.id}` });
+  const data = element("details", [element("summary", "Data table"), element("div", "", { className: "scroll", tabIndex: 0 })], { className: "data" });
+  data.addEventListener("toggle", () => fillData(body.id));
+  made.append(summary, data);
+  body.tabIndex = 0;
+  body.setAttribute("role", "group");
+  body.setAttribute("aria-roledescription", "chart");
+  body.setAttribute("aria-labelledby", `title-${body.id}`);
+  body.setAttribute("aria-describedby", summary.id);
+  zoomable(body, tools);
+}
+
+function choices(id, options, value, choose) { // a switch above a chart; options: texts by value
+  const tools = cardOf(id).querySelector(".tools"), found = tools.querySelector(".switch");
+  const focused = found?.contains(document.activeElement) && document.activeElement.value;
+  const made = element("div", Object.entries(options).map(([key, text]) => {
+    const button = element("button", text, { type: "button", value: key, onclick: () => choose(key) });
+    button.setAttribute("aria-pressed", String(key === value));
+    return button;
+  }), { className: "switch", role: "group" });
+  if (found) found.replaceWith(made); else tools.prepend(made);
+  if (focused) made.querySelector(`[value="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function table(target, headings, rows, caption = "") { // cells are texts, numbers or elements
+  const cell = (name, content) => element(name, content instanceof Node ? content : String(content));
+  const first = (content) => Object.assign(cell("th", content), { scope: "row" });
+  const heads = element("tr", headings.map((content) => Object.assign(cell("th", content), { scope: "col" })));
+  const body = rows.map(([name, ...cells]) => element("tr", [first(name), ...cells.map((content) => cell("td", content))]));
+  const made = element("table", [element("caption", caption, { className: "unseen" }), element("thead", heads), element("tbody", body)]);
+  const place = target.classList.contains("scroll") ? target : target.querySelector(":scope > .scroll") || target.appendChild(element("div", "", { className: "scroll" }));
+  const { scrollLeft, scrollTop } = place;
+  place.replaceChildren(made);
+  Object.assign(place, { scrollLeft, scrollTop });
+  return made;
+}
+
+// Charts. `draw` takes plotly's traces and layout, and besides: `summary` (a text for screen readers), `rows` (a function
+// that gives [headings, rows] for the data table), `height`, `tall` (pixels more, for a long legend).
+
+const drawings = {}; // by chart: what its summary and its data table are made from
+
+function draw(id, traces, more = {}) {
+  const { summary, rows, height, tall, xaxis, yaxis, ...rest } = more;
+  const fore = variable("--fore"), dim = variable("--dim"), line = variable("--line"), grid = variable("--grid");
+  const axis = { gridcolor: grid, zerolinecolor: line, linecolor: line, tickfont: { color: dim }, automargin: true, title: { standoff: 8 } };
+  const titled = (one) => (one?.title ? { ...one, title: { standoff: 8, font: { color: dim, size: 12 }, ...one.title } } : one);
+  const layout = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fore, family: "system-ui, sans-serif", size: 12 },
+    margin: { l: 50, r: 12, t: 10, b: 42 }, hovermode: "closest", uirevision: `${id}-${chosen}`, showlegend: false,
+    hoverlabel: { bgcolor: variable("--panel"), bordercolor: line, font: { color: fore } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, maxheight: 40 + (tall || 0) }, ...rest,
+    xaxis: { ...axis, ...titled(xaxis) }, yaxis: { ...axis, ...titled(yaxis) },
+  };
+  const target = document.getElementById(id);
+  if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
+  target.style.height = height ? `${height}px` : "";
+  if (tall) target.style.height = `${target.clientHeight + tall}px`;
+  drawings[id] = { traces, summary, rows, first: { x: { ...layout.xaxis }, y: { ...layout.yaxis } } }; // copies: plotly writes into them
+  keepZoom(id, layout);
+  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false, doubleClick: false });
+  target.querySelector(".svg-container")?.setAttribute("aria-hidden", "true"); // its text is in the summary and the table
+  document.getElementById(`summary-${id}`).textContent = summary || described(traces, layout);
+  watchZoom(id);
+  fillData(id);
+}
+
+function nothing(id, text) {
+  const target = document.getElementById(id);
+  Plotly.purge(target);
+  target.classList.remove("js-plotly-plot"); // which plotly leaves there
+  target.replaceChildren(element("p", text));
+  target.style.height = "auto";
+  delete drawings[id];
+  document.getElementById(`summary-${id}`).textContent = text;
+  fillData(id);
+}
+
+function described(traces, layout) { // in words, where a chart has no better summary
+  const name = (axis) => axis?.title?.text || "value";
+  const texts = traces.filter((trace) => trace.y?.length).map((trace) => {
+    const across = trace.orientation === "h", values = [...(across ? trace.x : trace.y)].filter((value) => typeof value === "number");
+    if (!values.length) return "";
+    const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
+    return `${trace.name || "values"}: ${plural(values.length, "point")}, ${number(low)} to ${number(high)}, the last ${number(values.at(-1))}`;
+  }).filter(Boolean);
+  const more = texts.length > 8 ? `; and ${texts.length - 8} more` : "";
+  return `${name(layout.yaxis)} against ${name(layout.xaxis)}. ${texts.slice(0, 8).join("; ")}${more}.`;
+}
+
+const MOST_ROWS = 1000; // in a data table
+
+function fillData(id) {
+  const data = cardOf(id).querySelector("details.data"), drawing = drawings[id];
+  data.hidden = !drawing;
+  if (!drawing || !data.open) return;
+  const [headings, rows] = drawing.rows ? drawing.rows() : rowsOf(id, drawing.traces);
+  table(data.querySelector(".scroll"), headings, rows.slice(0, MOST_ROWS), document.getElementById(`title-${id}`).textContent);
+  if (rows.length > MOST_ROWS) data.querySelector(".scroll").append(element("p", `${number(rows.length - MOST_ROWS)} more rows are not shown here; orlomo export writes all.`));
+}
+
+function rowsOf(id, traces) {
+  const axes = document.getElementById(id).layout, name = (axis, other) => axis?.title?.text || other;
+  const text = (value) => (typeof value === "number" ? number(value, 5) : value ?? "–");
+  const rows = traces.flatMap((trace) => Array.from(trace.y || [], (y, i) => [trace.name || "", text(trace.x?.[i]), text(y)]));
+  return [["series", name(axes.xaxis, "x"), name(axes.yaxis, "y")], rows];
 }
 
 function legend(id, names) { // shown for several names; higher where they take more than one row
@@ -31,118 +187,20 @@ function legend(id, names) { // shown for several names; higher where they take 
   return names.length > 1 ? { showlegend: true, tall: 20 * Math.max(0, rows - 1) } : {};
 }
 
-function sections() { // one per chart that is declared
-  for (const chart of page.charts) {
-    if (document.getElementById(chart.name) || !page.runs.some((run) => chart.name in run.charts)) continue;
-    const lines = chart.kind === "lines";
-    const parts = [element("h2", chart.title + (lines ? " against" : ""))];
-    if (chart.note) parts.push(element("p", chart.note));
-    if (lines) parts.push(element("div", Object.entries(LABELS).map(([by, text]) => element("button", text, { type: "button", value: by, onclick: () => { against[chart.name] = by; render(); } })), { className: "switch" }));
-    parts.push(element("div", "", { id: chart.name, className: "chart" }));
-    const section = element("section", parts, { className: chart.kind === "timeline" ? "wide" : "" });
-    document.querySelector("main").insertBefore(section, document.getElementById(lines ? "choice" : "uses-section"));
-  }
+const SECTIONS = { lines: "curves", timeline: "timelines", report_loss: "curves", eta: "weights", groups: "audit" };
+const sectionOf = (spec) => spec.section ?? SECTIONS[spec.name] ?? SECTIONS[spec.kind] ?? "delays";
+
+const found = (spec, run) => (spec.kind === "lines" ? page.runs : [run]).map((one) => one.charts[spec.name]).filter((columns) => columns !== undefined);
+
+function declare(spec, run) { // a card for a chart of charts.py; all have one before the first is drawn, or it would not fit
+  if (!page.runs.some((one) => spec.name in one.charts)) return;
+  card(sectionOf(spec), spec.name, { title: spec.title, note: spec.note, wide: spec.wide ?? spec.kind === "timeline", chart: true });
+  cardOf(spec.name).hidden = !found(spec, run).length;
 }
 
-function draw(id, traces, more = {}) {
-  const fore = variable("--fore"), line = variable("--line");
-  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, title: { standoff: 8 } };
-  const layout = {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fore, family: "system-ui, sans-serif", size: 12 },
-    margin: { l: 50, r: 12, t: 8, b: 42 }, hovermode: "closest", uirevision: `${id}-${chosen}-${against[id] || ""}`, showlegend: false,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, maxheight: 40 + (more.tall || 0) }, ...more,
-    xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
-  };
-  const target = document.getElementById(id);
-  if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
-  target.style.height = more.height ? `${more.height}px` : "";
-  if (more.tall) target.style.height = `${target.clientHeight + more.tall}px`; // a long legend
-  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false });
-}
-
-const linked = new Set(); // the charts whose x axis is the time of the chosen run: they are zoomed together
-const shownTime = { range: null }; // what they show of it; null: all
-
-function linkRange(id) { // to be called after `draw`; whoever draws more when zoomed listens to "range" of the document
-  if (linked.has(id)) return;
-  linked.add(id);
-  document.getElementById(id).on("plotly_relayout", (change) => {
-    const both = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-    const all = change["xaxis.autorange"] || change.autosize;
-    if (linkRange.busy || (!all && both[0] === undefined)) return;
-    setRange(change["xaxis.autorange"] ? null : both[0] === undefined ? shownTime.range : both.map(Number));
-  });
-}
-
-async function setRange(range) { // null: all
-  if (JSON.stringify(range) === JSON.stringify(shownTime.range)) return;
-  shownTime.range = range;
-  linkRange.busy = true; // what is set here is no new choice of the user
-  await Promise.all([...linked].map((id) => Plotly.relayout(id, range ? { "xaxis.range": range } : { "xaxis.autorange": true })));
-  linkRange.busy = false;
-  document.dispatchEvent(new CustomEvent("range", { detail: range }));
-}
-
-function nothing(id, text) {
-  linked.delete(id);
-  const target = document.getElementById(id);
-  Plotly.purge(target);
-  target.classList.remove("js-plotly-plot"); // which plotly.js leaves there
-  target.replaceChildren(element("p", text));
-  target.style.height = "auto";
-}
-
-const KINDS = {}; // by a chart's kind: the function (chart, run) that draws it; the other files add theirs
-
-function chart(one, run) { // a chart that shows one run
-  const columns = run.charts[one.name], target = document.getElementById(one.name);
-  if (target) target.parentElement.hidden = columns === undefined;
-  if (typeof columns === "string") nothing(one.name, columns);
-  else if (columns) KINDS[one.kind](one, run);
-}
-
-function table(id, headings, rows) {
-  const row = (name, cells) => element("tr", cells.map((cell) => element(name, String(cell))));
-  const target = document.getElementById(id), { scrollTop, scrollLeft } = target;
-  target.replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
-  Object.assign(target, { scrollTop, scrollLeft });
-}
-
-function render() {
-  const run = page.runs[chosen];
-  document.getElementById("title").textContent = document.title = page.title;
-  say(page.notes);
-  facts(); choice(); sections();
-  for (const one of page.charts) one.kind === "lines" ? lines(one) : chart(one, run);
-  const own = run.uses.some((u) => u.data !== undefined); // workers with data of their own
-  table("uses", ["worker", ...(own ? ["data", "samples", "epochs of them"] : []), "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
-    run.uses.map((u) => [u.worker, ...(own ? [u.data, u.samples, number(u.epochs)] : []), u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
-  const differing = Object.entries(page.differences);
-  document.getElementById("differences-section").hidden = !differing.length;
-  table("differences", ["setting", ...page.runs.map((r) => r.name)], differing.map(([name, values]) => [name, ...values]));
-  const settings = document.getElementById("config");
-  if (!settings.childElementCount) settings.append(...page.runs.map((r) => element("details", [element("summary", r.name), element("pre", r.config)], { open: page.runs.length === 1 })));
-  document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
-}
-
-function say(notes) {
-  document.getElementById("state").replaceChildren(...notes.map((note) => element("span", note + " ", { className: "alert" })));
-}
-
-async function newData() {
-  const answer = await fetch(page.follow, { cache: "no-cache" });
-  return [answer.ok, await answer.text()];
-}
-
-async function follow() {
-  setTimeout(follow, 1000);
-  if (follow.asking) return;
-  follow.asking = true;
-  const [good, text] = await newData().catch(() => [false, "orlomo watch has ended; this is what it showed last."]);
-  follow.asking = false;
-  if (!good) return say([text]);
-  if (text === follow.last) return say(page.notes);
-  follow.last = text;
-  page = JSON.parse(text);
-  render();
+function declared(spec, run) {
+  const columns = found(spec, run);
+  if (!columns.length) return;
+  if (columns.every((one) => typeof one === "string")) nothing(spec.name, columns[0]);
+  else KINDS[spec.kind](spec, run);
 }

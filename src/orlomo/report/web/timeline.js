@@ -6,7 +6,7 @@ function timeline(chart, run) {
   const workers = [...new Set(t.worker)].sort((a, b) => a - b), row = new Map(workers.map((worker, i) => [worker, i]));
   const roomy = t.worker.length / workers.length < document.getElementById(id).clientWidth / 12;
   const edge = roomy ? 0.7 : 0; // a gap between rounds, where there is space for it
-  const states = page.colours.states, gone = states.absent;
+  const states = palette().states, gone = states.absent;
   const traces = t.states.map((state, code) => {
     const positions = t.state.flatMap((value, i) => (value === code ? [i] : []));
     return {
@@ -24,6 +24,13 @@ function timeline(chart, run) {
   const rows = workers.length, labelled = workers.filter((_, i) => i % Math.ceil(rows / 40) === 0);
   draw(id, traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), dragmode: "zoom", ...legend(id, traces.map((trace) => trace.name)), showlegend: true,
     xaxis: { title: { text: run.clock } }, yaxis: { title: { text: chart.y_label }, autorange: "reversed", tickvals: labelled.map((worker) => row.get(worker)), ticktext: labelled } });
+  linkRange(id);
 }
 
 Object.assign(KINDS, { timeline });
+
+parts.push((run) => {
+  const own = run.uses.some((u) => u.data !== undefined); // workers with data of their own
+  table(card("workers", "uses", { title: "How the workers spent their time", wide: true }), ["worker", ...(own ? ["data", "samples", "epochs of them"] : []), "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
+    run.uses.map((u) => [u.worker, ...(own ? [u.data, u.samples, number(u.epochs)] : []), u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
+});
