@@ -18,7 +18,7 @@ from orlomo.clusters.schedule import KINDS, REPORT
 from orlomo.report import figures
 from orlomo.report.charts import drawn
 from orlomo.report.drawing.columns import QUANTILES, WORKERS_SHOWN
-from orlomo.report.figures import new_figure
+from orlomo.report.drawing.style import new_figure
 from orlomo.report.streaming import counting
 from orlomo.report.streaming.counting import NUMBERS, WHOLES, Code, Counts, Grouped, Spread, histogram, spread
 from orlomo.report.streaming.over_time import BINS, OverTime

@@ -19,10 +19,10 @@ from orlomo.clusters.schedule import KINDS
 from orlomo.records.parsing import blocks
 from orlomo.records.tables import EVENTS, read_table
 from orlomo.report.page import page_content
-from orlomo.report.streaming import pieces
+from orlomo.report.streaming import rounds
 from orlomo.report.streaming.counting import COUNTED, Counts
 from orlomo.report.streaming.events import RECENT, EventReader
-from orlomo.report.timeline import BARS, bars, uses, uses_of
+from orlomo.report.workers.timeline import strips, uses, uses_of
 from small import classification, settings
 
 HEADER = ",".join(EVENTS) + "\n"
@@ -82,42 +82,23 @@ def test_blocks_add_up_to_the_whole(count: int, workers: int, seed: int, block: 
     columns = read_table(path, EVENTS)
     is_report, is_round = columns["kind"] == "report", np.isin(columns["kind"], ROUNDS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "KEPT", 40)
-        patch.setattr("orlomo.report.streaming.events.BARS", 60)
+        patch.setattr(rounds, "CELLS", 16)
+        patch.setattr(rounds, "ROUNDS_KEPT", 100)
         events = read(path, block, patch).events
-        merged = events.bars(0.0)
-        again = events.bars(0.0)
-    assert all(np.array_equal(one, other) for one, other in zip(merged, again, strict=True))
+        seen = strips(events.timeline, 0.0, 16, 100)
+        assert strips(events.timeline, 0.0, 16, 100) == seen
     assert (events.lines, events.whole, events.reports) == (count + 1, count, is_report.sum())
     delays = columns["delay"][is_report]
     assert (events.delays.sum, events.delays.max) == (delays.sum(), delays.max(initial=0))
-    fine = bars(columns, limit=100 * count + 100)
-    for one, other in zip(uses_of(events.workers, merged, workers), uses(columns, fine, workers), strict=True):
+    assert ("each" in seen) == (is_round.sum() <= 100)
+    for one, other in zip(uses_of(events.workers, events.timeline, workers, 0.0), uses(columns, workers), strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-4, nan_ok=True)
     for worker in range(workers):
         own = (columns["worker"] == worker) & is_round
         assert events.workers.of(worker)[-1] == columns["local_steps"][own].sum()
-    # A bar per window, change, long round and worker, and up to three for each.
-    assert len(merged.worker) <= 3 * (60 + 2 * (~is_round).sum() + 8 * workers)
-    assert merged.rounds[merged.state == 0].sum() >= 0.9 * is_round.sum()
     if is_report.any():
         for column, values in events.recent.items():
             assert np.array_equal(values, columns[column][is_report][-RECENT:])
-
-
-def test_long_rounds_stay_alone_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lines, clock = [], 0.0
-    for t in range(4000):
-        took = 50.0 + t / 100 if t % 997 == 500 else 1.0
-        lines.append(f"report,{t},0,{t},{t},0,{t},0.1,0.1,{clock},{clock + took},{took},0,0.1,1,1.0")
-        clock += took
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER + "\n".join(lines) + "\n")
-    monkeypatch.setattr(pieces, "KEPT", 50)
-    found = read(path, 3000, monkeypatch).events.bars(0.0)
-    alone = (found.end - found.begin)[found.rounds == 1]
-    assert sorted(alone[alone > 40]) == pytest.approx([50 + t / 100 for t in (500, 1497, 2494, 3491)])
-    assert len(found.worker) < BARS
 
 
 def test_a_page_is_the_same_from_blocks_of_any_size(run: orlomo.Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +174,7 @@ def test_only_what_is_new_is_read(run: orlomo.Run, tmp_path: Path) -> None:
         reader.update(synchronous=False, losses=False, steps=False)
         fresh = EventReader(path)
         fresh.update(synchronous=False, losses=False, steps=False)
-        for one, other in zip(reader.events.bars(0.0), fresh.events.bars(0.0), strict=True):
-            assert np.array_equal(one, other)
+        assert strips(reader.events.timeline, 0.0, 512, 10**4) == strips(fresh.events.timeline, 0.0, 512, 10**4)
         ours, others = reader.events.over_time, fresh.events.over_time
         assert all(map(np.array_equal, ours.delays().spread, others.delays().spread))
         assert all(map(np.array_equal, ours.weights()[2], others.weights()[2]))

@@ -23,9 +23,10 @@ from orlomo.report.drawing.columns import (
     loss_until_evaluated,
     weights,
 )
+from orlomo.report.streaming.rounds import CELLS, ROUNDS_KEPT
 from orlomo.report.streaming.thinning import thin
-from orlomo.report.timeline import STATES
 from orlomo.report.view import View, ViewTable, numbers
+from orlomo.report.workers.timeline import strips
 
 KINDS = ("lines", "timeline", "bars", "bands", "rows", "weights", "audit", "dots")
 """How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""
@@ -155,8 +156,7 @@ def _curves(metric: str, view: View) -> Drawn | str:
 
 
 def _timeline(view: View) -> Drawn:
-    columns = {name: numbers(column) for name, column in view.bars._asdict().items()}
-    return {"states": list(STATES), **columns}
+    return strips(view.seen.timeline, view.end, CELLS, ROUNDS_KEPT)
 
 
 CHARTS = (
@@ -169,7 +169,6 @@ CHARTS = (
         needs="reports",
         data=_timeline,
         wide=True,
-        note="One row per worker. Drag to zoom in, double-click to see all.",
     ),
     Chart(
         name="report_loss",

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import re
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orlomo.files import write_bytes_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import RunView, Spec
-from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.distributions import (
     columns_of,
     draw_audit,
@@ -26,30 +22,16 @@ from orlomo.report.drawing.distributions import (
     draw_rows,
     draw_weights,
 )
-from orlomo.report.drawing.style import COLOURS, OTHER, colour_of, logarithmic, plain_text
+from orlomo.report.drawing.style import colour_of, figure_files, logarithmic, new_figure, plain_text
+from orlomo.report.drawing.timelines import draw_timeline
 from orlomo.report.speed import Target
-
-__all__ = ["COLOURS", "OTHER", "colour_of", "plain_text"]
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-STATE_COLOURS = LIGHT["states"]
-"""In a timeline; computing has the method's own colour, absent is an outline."""
-
-STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
-"""In a timeline: states can be told apart without their colours."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
 GRID = 400
 """Points at which the mean of several runs is drawn."""
-
-FEW = 100
-"""Up to so many bars in a row have a gap between them."""
-
-LABELLED = 40
-"""At most so many rows of a timeline have a label."""
 
 
 def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
@@ -103,32 +85,8 @@ def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> Non
         axes.legend(frameon=False)
 
 
-def draw_timeline(axes: Axes, spec: Spec, run: RunView) -> None:
-    """One row per worker, one bar per stretch of time."""
-    columns = columns_of(spec, run)
-    bars = {name: np.array(column) for name, column in columns.items()}
-    workers, rows = np.unique(bars["worker"], return_inverse=True)
-    edge = 0.3 if len(rows) < FEW * len(workers) else 0.0  # between rounds
-    for code, state in enumerate(columns["states"]):
-        own = bars["state"] == code
-        if own.any():
-            colour = STATE_COLOURS.get(state, colour_of(run["method"]))
-            # Snapped to whole pixels, narrow bars would be too wide and hide others.
-            more: dict[str, Any] = {"facecolor": colour, "edgecolor": "white", "linewidth": edge, "snap": False}
-            if state in ("lost work", "absent"):
-                hatch = {"lost work": "////", "absent": "xxx"}[state]
-                more = {"hatch": hatch, "facecolor": "none", "edgecolor": colour, "linewidth": 0.5}
-            widths = bars["end"][own] - bars["begin"][own]
-            axes.barh(rows[own], widths, STATE_HEIGHTS[state], bars["begin"][own], label=state, **more)
-    axes.invert_yaxis()
-    labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED))
-    axes.set_yticks(labelled, workers[labelled])
-    axes.set(xlabel=run["clock"], ylabel=plain_text(spec["y_label"]))
-    axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
-
-
 DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
-    "timeline": draw_timeline,
+    "timeline": lambda axes, spec, run: draw_timeline(axes, columns_of(spec, run), run["method"], run["clock"]),
     "bars": draw_bars,
     "bands": draw_bands,
     "rows": draw_rows,
@@ -188,33 +146,3 @@ def _legend(text: str) -> str:
 def _file_name(metric: str) -> str:
     """The metric's name, as a file's: it comes from the run's folder, and may be anything."""
     return re.sub(r"[^\w-]", "_", metric)
-
-
-def new_figure(rows: int, columns: int, inches: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure and its panels, row by row."""
-    from matplotlib.figure import Figure  # not pyplot: its state belongs to the user
-
-    figure = Figure(figsize=inches, layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
-
-
-def figure_files(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and SVG; `path` is without an ending."""
-    paths = [path.with_name(f"{path.name}.{ending}") for ending in ("png", "svg")]
-    for one in paths:
-        drawn = io.BytesIO()
-        save_figure(figure, drawn, one.suffix[1:])
-        with writing_to(one.parent):
-            one.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes_atomically(one, drawn.getvalue())
-    return paths
-
-
-def save_figure(figure: Figure, file: IO[str] | IO[bytes], kind: str) -> None:
-    """Write a figure to a file; the same plot gives the same bytes."""
-    from matplotlib import rc_context
-
-    # Without a salt the ids in an SVG file are random.
-    with rc_context({"svg.hashsalt": "orlomo"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # letters that the font does not have become boxes
-        figure.savefig(file, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)

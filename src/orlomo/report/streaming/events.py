@@ -18,11 +18,11 @@ from orlomo.records.parsing.fields import key
 from orlomo.records.tables import EVENTS, Columns, usable
 from orlomo.report.streaming.counting import Counts
 from orlomo.report.streaming.over_time import OverTime
-from orlomo.report.streaming.pieces import LEAVES, Merger
+from orlomo.report.streaming.rounds import LEAVES, Timeline
 from orlomo.report.streaming.tallies import Tallies
 from orlomo.report.streaming.thinning import joined
 from orlomo.report.streaming.workers import grouped
-from orlomo.report.timeline import BARS, Bars, WorkerCounts, drawn
+from orlomo.report.workers.timeline import WorkerCounts
 
 NEEDED = ("iteration", "worker", "delay", "group", "eta", "start", "finish", "compute", "behind")
 """The columns without which a row is damaged: all of them are read."""
@@ -72,9 +72,19 @@ class Part:
 
 
 class Events:
-    """What is shown of events, added up. `workers`: how many the run began with."""
+    """What is shown of events, added up. `workers`: how many the run began with. `marks`: numbers of events, from 1 on,
+    whose `times` are wanted."""
 
-    def __init__(self, synchronous: bool = False, losses: bool = False, steps: bool = False, workers: int = 0):
+    def __init__(
+        self,
+        synchronous: bool = False,
+        losses: bool = False,
+        steps: bool = False,
+        workers: int = 0,
+        marks: tuple[int, ...] = (),
+    ):
+        self._marks = marks
+        self.times: dict[int, float] = {0: 0.0}
         self.lines = self.whole = 0  # in the file, and of them those that can be shown
         self.last_finish = np.nan  # of the last report
         self.has_weights = self.has_losses = False
@@ -82,7 +92,7 @@ class Events:
         self.workers = WorkerCounts()
         self.tallies = Tallies()
         self._more = ("loss",) * losses + ("local_steps",) * steps
-        self._merger = Merger(BARS, synchronous)
+        self.timeline = Timeline(synchronous)
         self.over_time = OverTime(losses)
         self._present = workers
         self.not_drawn = self._changes = 0  # changes
@@ -108,13 +118,18 @@ class Events:
 
     def add(self, lines: int, part: Part) -> None:
         """Add the next block."""
+        for mark in self._marks:
+            if self.lines < mark <= self.lines + lines:
+                row = mark - 1 - self.lines
+                at = np.array([row]) if part.rows is None else np.flatnonzero(part.rows == row)
+                self.times.update((mark, float(time)) for time in part.columns["finish"][at] if np.isfinite(time))
         self.lines += lines
         part = self._limited(part)
         if not len(part):
             return
         columns, reports = part.columns, part.reports
         groups = grouped(columns["worker"])
-        self._merger.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
+        self.timeline.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
         self.workers.add(groups, part.kind, columns["delay"], columns.get("local_steps", np.zeros(0, dtype=np.int64)))
         everything = len(reports) == len(part)
         present = self._presence(part.kind, everything)
@@ -164,10 +179,6 @@ class Events:
         while sum(count for count, _ in self._recent[1:]) >= RECENT:
             del self._recent[0]
 
-    def bars(self, end: float) -> Bars:
-        """The timeline; `end` as in `timeline.bars`."""
-        return drawn(self._merger, end)
-
     @property
     def recent(self) -> Columns:
         """The last reports, with the columns `OF_RECENT`."""
@@ -189,15 +200,17 @@ class EventReader:
         self.missing: list[str] = []  # columns that the file does not have
         self._saw = saw
         self._table: Table | None = None
-        self._settings: tuple[bool, bool, bool, int] | None = None
+        self._settings: tuple[bool, bool, bool, int, tuple[int, ...]] | None = None
         self._known: tuple[int, int, bytes] | None = None
 
-    def update(self, *, synchronous: bool, losses: bool, steps: bool, workers: int = 0) -> None:
+    def update(
+        self, *, synchronous: bool, losses: bool, steps: bool, workers: int = 0, marks: tuple[int, ...] = ()
+    ) -> None:
         """Read what is new. `losses`, `steps`: whether the losses of the reports, and the local steps are needed.
 
-        `workers`: how many the run began with.
+        `workers`, `marks`: as in `Events`.
         """
-        settings = (synchronous, losses, steps, workers)
+        settings = (synchronous, losses, steps, workers, marks)
         if self._table is None or settings != self._settings or self._identity() != self._known:
             self.events, self._settings, self._table = Events(*settings), settings, None
             self._table = Table(self.path, EVENTS, saw=self._saw)
