@@ -24,8 +24,9 @@ extensions = [
 ]
 root_doc = "index"
 language = "en"
+smartquotes_action = "qe"  # not dashes: --engine is a flag
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 default_role = "orlomo-code"

@@ -75,7 +75,7 @@ def _command(command: argparse.ArgumentParser) -> str:
         actions = [action for action in group._group_actions if _is_shown(action)]
         if actions:
             rows = "\n".join(f"| {_names(action)} | {_help(command, action)} |" for action in actions)
-            parts.append(f"| {_title(group)} | |\n|---|---|\n{rows}")
+            parts.append(f"{{.flags}}\n| {_title(group)} | |\n|:--|:--|\n{rows}")
     if command.epilog:
         parts.append(f"```text\n{command.epilog.strip()}\n```")
     return "\n\n".join(part for part in parts if part)

@@ -1,7 +1,7 @@
 """The pages of the documentation, and what on them can be run.
 
-Every Python block and every `orlomo` command is run by the tests of this folder, unless a comment on the line before its
-block says why not:
+Every Python block and every `orlomo` command is run by the tests of this folder, unless a comment on the line before
+its block says why not:
 
     <!-- needs: cluster -->                         or gpu, download (of data), time (more than seconds)
     <!-- tested by: tests/loop/test_attached.py --> where a test has this code, or more of it
@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*set(ROOT.glob("*.md")) - {ROOT / "README.md"}, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+PAGES = sorted(
+    [*set(ROOT.glob("*.md")) - {ROOT / "README.md"}, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
+)
 NEEDS = ("cluster", "gpu", "download", "time")
 MARK = r"(?:<!-- (?P<mark>[^\n]*) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>[^`\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from documented import PAGES, ROOT, blocks, commands, mentioned, name_of, python_of
+
 from small import call_cli, command_parsers
 
 ELSEWHERE = {"watch": "tests/report/test_watch.py", "workers": "tests/engines/test_command.py"}

@@ -7,8 +7,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-import orlomo
 from documented import ROOT
+
+import orlomo
 
 PAGE = ROOT / "docs" / "reference" / "error-messages.md"
 VARIES = "…"

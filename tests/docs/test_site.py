@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from documented import ROOT, name_of
 
 import orlomo
-from documented import ROOT, name_of
 from small import command_parsers
 
 pytest.importorskip("sphinx", reason="Sphinx is not installed (the extra `docs`)")
 
-FETCHED = re.compile(r"""<(?:script|img|source|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
+FETCHED = re.compile(
+    r"""<(?:script|img|source|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
+)
 
 
 @pytest.fixture(scope="module")
