@@ -13,9 +13,9 @@ from browser import Browser, browser
 from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.style import new_figure
 from orlomo.report.drawing.timelines import draw_timeline
-from orlomo.report.page import page_content, page_of, write_report
 from orlomo.report.streaming.rounds import Timeline
 from orlomo.report.streaming.workers import grouped
+from orlomo.report.web.page import page_content, page_of, write_report
 from orlomo.report.workers.timeline import strips
 from small import classification, settings
 

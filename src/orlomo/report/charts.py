@@ -239,7 +239,8 @@ CHARTS = (
         needs="reports",
         data=late(audit),
         section="audit",
-        note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports.",
+        note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports. "
+        "Zoom in to choose a stretch of time. Reports that are still being computed are not counted.",
         y_label="share of the ideal sum",
     ),
     Chart(
