@@ -21,7 +21,7 @@ from orlomo import loading, trust
 from orlomo.commands.main import main
 from orlomo.config import RunConfig, to_table
 from orlomo.records.recorder import create_folder
-from orlomo.report.watch import Follower
+from orlomo.report.web.watch import Follower
 from orlomo.resuming import untrusted_code
 from small import call_cli, classification
 from terminal import at_a_terminal

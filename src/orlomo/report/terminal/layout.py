@@ -63,14 +63,16 @@ def encodable(text: str, encoding: str | None) -> str:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most this width, broken between words; a number stays with the word after it.
+    """A text in lines of at most this width, broken between words; a number stays with the word after it, and
+    a command in backquotes is not broken.
 
     >>> wrapped("It took 363 virtual seconds.", 12)
     ['It took', '363 virtual', 'seconds.']
     """
     if width is None:
         return [text]
-    joined = re.sub(r"(\d%?) (?=[a-zA-Z(])", "\\1\xa0", text)
+    joined = re.sub(r"`[^`]{1,40}`", lambda code: code[0].replace(" ", "\xa0"), text)
+    joined = re.sub(r"(\d%?) (?=[a-zA-Z]|\(\d)", "\\1\xa0", joined)
     joined = re.sub(r" (\d\S*)$", "\xa0\\1", joined)  # nor is a number alone on the last line
     lines = textwrap.wrap(joined, max(width, 1), break_long_words=False, break_on_hyphens=False)
     return [line.replace("\xa0", " ") for line in lines] or [""]
@@ -148,13 +150,13 @@ def listed(entries: Sequence[tuple[str, Sequence[str]]], width: int | None) -> l
     beside = width is None or width - size >= 30
     lines: list[str] = []
     for name, texts in entries:
-        indent = size if beside else len(GAP)
+        indent = size if beside else len(name) - len(name.lstrip()) + len(GAP)
         shown = [line for text in texts for line in wrapped(text, None if width is None else width - indent)]
         if beside:
             lines.append(f"{name.ljust(size)}{shown[0] if shown else ''}".rstrip())
             shown = shown[1:]
         else:
-            lines.append(name)
+            lines.append(name.rstrip())
         lines += [" " * indent + line for line in shown]
     return lines
 
