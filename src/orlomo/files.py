@@ -1,9 +1,9 @@
 """The files that we read and write: opened without following links, written whole or not at all, deleted by our names.
 
 A run folder may come from somebody else, and any name in it may be a link to a file of the user's, or no file at all.
-Files of a run are therefore opened here: a link in place of one is an error, and so is anything but a regular file (reading
-from a FIFO would wait for ever). Folders in a run folder go through `subfolder`. Whoever can change the folder while a
-command runs is not kept out: see SECURITY.md.
+Files of a run are therefore opened here: a link in place of one is an error, and so is anything but a regular file
+(reading from a FIFO would wait for ever). Folders in a run folder go through `subfolder`. Whoever can change the folder
+while a command runs is not kept out: see SECURITY.md.
 """
 
 from __future__ import annotations
