@@ -106,10 +106,14 @@ class RunProgress:
 
     @property
     def facts(self) -> list[str]:
-        """The loss, smoothed, the newest evaluation, and the time on a virtual clock."""
+        """The loss, smoothed, and the newest evaluation."""
         loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # a loop of the user's own reports none
-        clock = f"{self.totals.seconds:,.0f} virtual s" if self.is_virtual and self.reports else ""
-        return [part for part in (loss, self.evaluated, clock) if part]
+        return [part for part in (loss, self.evaluated) if part]
+
+    @property
+    def clock(self) -> list[str]:
+        """The time so far where the clock is virtual."""
+        return [f"{self.totals.seconds:,.0f} virtual s"] if self.is_virtual and self.reports else []
 
 
 class ProgressDisplay:
@@ -172,14 +176,10 @@ class ProgressDisplay:
             self._next_line = now + min(latest, max(soonest, LINE_SHARE * (now - self._first_report)))
             parts = [f"{run.name}: {run.share:.0%}", run.counted]
             if self._several:
-                parts = [
-                    f"{self._over} of {self._runs} runs done",
-                    self._left,
-                    self._pace + "; " + parts[0],
-                    *run.facts,
-                ]
+                whole = [f"{self._over} of {self._runs} runs done", self._left, f"{self._pace}; {parts[0]}"]
+                parts = [*whole, *run.facts, *run.clock]
             else:
-                parts = [*parts, self._left, *run.facts, self._pace]
+                parts = [*parts, self._left, *run.facts, *run.clock, self._pace]
             self._line(", ".join(parts))
 
     def finish(self, run: RunProgress, announce: bool) -> None:
@@ -222,13 +222,13 @@ class ProgressDisplay:
             lines += _bar("all runs", size, share, self._left, width, shapes)
             lines += _facts([f"{self._over} of {self._runs} done", self._pace], width)
         # Of many runs at once only the bars, so that all of them are seen.
-        brief = self._several and len(lines) + 3 * len(runs) > height
+        brief = self._several and len(lines) + 4 * len(runs) > height
         for run in runs:
             left = "" if self._several else self._left if run.reports else "starting"
             lines += _bar(run.name, size, run.share, left, width, shapes)
             if not brief:
                 pace = [] if self._several or not run.reports else [self._pace]
-                lines += _facts([run.counted, *run.facts, *pace], width)
+                lines += _facts([run.counted, *run.clock, *pace], width) + _facts(run.facts, width)
         if runs and runs[0].totals.workers and not brief:
             delays = drawn_delays(runs[0].totals.delays, width, shapes)
             room = height - len(lines) - len(delays) - 2
