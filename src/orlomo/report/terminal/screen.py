@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from orlomo.engines.callbacks import Callback, RunHandle
-from orlomo.printing import printable, say
+from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs
+from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs, tell
 from orlomo.report.terminal.totals import RECORDED, Totals
 from orlomo.report.terminal.workers import drawn_delays, drawn_workers
 
@@ -35,6 +35,9 @@ REFRESH_SECONDS = 0.1
 
 FEWEST_COLUMNS = 60
 """Of a bar that shares its line with its name and the time left."""
+
+WIDEST = 120
+"""Columns that are used: longer bars say no more."""
 
 LONGEST_NAME = 24
 
@@ -211,7 +214,8 @@ class ProgressDisplay:
 
     def screen(self) -> RenderableType:
         """What is on the screen; drawn a few times a second, by a thread of its own."""
-        width, height, shapes = self._console.width, self._console.height - 1, glyphs(self._console.encoding)
+        width, height = min(self._console.width, WIDEST), self._console.height - 1
+        shapes = glyphs(self._console.encoding)
         runs = list(self._at_work)  # a copy: the other thread adds and removes runs
         size = min(LONGEST_NAME, max((len(run.name) for run in runs), default=0))
         lines: list[Text] = []
@@ -302,7 +306,7 @@ def evaluation_text(measured: Sequence[MetricColumn], row: Row) -> str:
 
 def warn(text: str) -> None:
     """Print a warning; above the bars where there are any."""
-    say(f"orlomo: warning: {text}", sys.stderr)
+    tell(f"orlomo: warning: {text}", sys.stderr)
 
 
 def duration(seconds: float) -> str:
