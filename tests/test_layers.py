@@ -50,7 +50,7 @@ LAYERS = (
 """From top to bottom: a module imports from its own entry and from those below. The longest name that fits counts."""
 
 UPWARDS = {
-    ("records.run", "report.page"): "how a notebook shows a run; loaded when one does",
+    ("records.run", "report.web.notebook"): "how a notebook shows a run; loaded when one does",
     ("records.best", "tasks.registry"): "makes the module of a task by its name; loaded when one is asked for",
     ("records.best", "tasks.task"): "a type, for type checkers only",
     ("engines.registry", "engines.engine"): "the type of what it loads, for type checkers only",
@@ -79,7 +79,6 @@ LARGER: dict[str, str] = {
     "engines/loops": "what all engines share of a user's loop, and what each has of its own",
     "loop": "in the user's process: the model's side and the data's side",
     "methods/papers": "one file per paper",
-    "report": "one module per kind of what is shown of runs",
     "records": "about one module per kind of file in a run folder",
     "tasks": "four of them are the built-in tasks and their models",
 }

@@ -97,9 +97,9 @@ def add(commands: Commands) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from orlomo.report.page import write_report
     from orlomo.report.terminal.ending import report_lines
     from orlomo.report.terminal.layout import Answer
+    from orlomo.report.web.page import write_report
 
     folders = [run for folder in options.folders for run in _runs(folder)]
     to_stdout = options.out == STDOUT
@@ -146,7 +146,7 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from orlomo.report.watch import Follower, Watch
+    from orlomo.report.web.watch import Follower, Watch
 
     follower = Follower(options.folder)
     try:

@@ -16,8 +16,8 @@ from orlomo.errors import OrlomoError
 from orlomo.locks import is_being_written
 from orlomo.records.digests import Comparison
 from orlomo.records.run import Run
-from orlomo.report.page import page_content, page_of
 from orlomo.report.streaming.events import EventReader
+from orlomo.report.web.page import page_content, page_of
 
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
