@@ -152,7 +152,9 @@ def _watch(options: argparse.Namespace) -> int:
     try:
         server = Watch(follower, options.port)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on port {options.port}: {error}; choose another --port") from None
+        raise ConfigError(
+            f"cannot listen on port {options.port}: {str(error).rstrip('.')}; choose another --port"
+        ) from None
     # sys.exit leaves through `with server`, which closes it; the default handler would not.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with server:
