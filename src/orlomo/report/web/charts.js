@@ -132,7 +132,7 @@ function rows(chart, run) {
     { type: "scatter", mode: "markers", x: c.middle.map(at), y, marker: { symbol: "line-ns", size: thickness, line: { width: 3, color: shade } }, name: "median", ...common },
     { type: "scatter", mode: "markers", x: c.largest.map(at), y, marker: { color: shade, size: 5 }, cliponaxis: false, name: "largest", ...common },
   ];
-  draw(chart.name, traces, { height: tall(c), showlegend: true, bargap: 0,
+  draw(chart.name, traces, { height: tall(c), ...legend(chart.name, ["5% to 95%", "median", "largest"]), showlegend: true, bargap: 0,
     summary: `${chart.title}: ${c.worker.map((name, i) => `${name}: median ${number(c.middle[i])}, 95% ${number(c.high[i])}, largest ${number(c.largest[i])}`).join("; ")}.`,
     rows: () => [["worker", "reports", "5%", "median", "95%", "largest"], c.worker.map((name, i) => [name, ...["number", "low", "middle", "high", "largest"].map((part) => number(c[part][i]))])],
     xaxis: { title: { text: plain(chart.x_label) + (wide ? ", logarithmic" : "") }, ...marks(wide, largest), rangemode: "tozero" },
@@ -199,7 +199,8 @@ function auditStretch() { // the sums of the stretch of time that is shown
   const body = document.getElementById(`${one.name}-sums`) || element("div", "", { id: `${one.name}-sums`, ariaLive: "polite" });
   if (!body.isConnected) document.getElementById(one.name).after(body);
   const heading = bins.length ? `${span ? "" : "The whole run, "}${when(c, run, bins[0], bins.at(-1))}` : "No report in this stretch";
-  table(body, [heading, "sum of weights", "share"], sums(c, bins), heading);
+  const made = table(body, [heading, "sum of weights", "share"], sums(c, bins), heading);
+  for (const cell of made.querySelectorAll("th")) cell.style.whiteSpace = "normal";
 }
 document.addEventListener("span", auditStretch);
 
