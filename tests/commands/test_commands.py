@@ -88,6 +88,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        (["train"], "TASK is missing, as in `orlomo train digits` (see `orlomo train --help`)"),
         (["train", "digts"], "did you mean 'digits'"),
         (["train", "digits", "--method", "orlmo"], "did you mean 'orlomo'"),
         (["train", "digits", "--worker", "4"], "did you mean '--workers'"),
