@@ -68,7 +68,7 @@ def test_a_change_is_shown_within_a_second(runs: list[orlomo.Run], folder: Path,
 
 
 def test_workers_come_and_go(runs: list[orlomo.Run], folder: Path, window: Browser) -> None:
-    said = "return document.querySelector('.strips').textContent + document.getElementById('section-events').textContent"
+    said = "return ['timeline', 'section-events'].map(id => document.getElementById(id).textContent).join()"
     kinds = runs[0].event_columns["kind"].tolist()
     cut(runs[0], folder, kinds.index("crash"))
     with watching(folder) as (_, address):
