@@ -1,12 +1,13 @@
 # make demo: set everything up and compare the paper's four methods (about a minute after installation).
 # make test: set everything up, lint, check types, run the tests.
+# make docs: set everything up, build the documentation site: build/docs/index.html.
 # make chaos: everything that may happen to a run, made to happen: at most 30 minutes.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test chaos chromium benchmarks clean
+.PHONY: demo test docs chaos chromium benchmarks clean
 
 demo: $(READY)
 	$(BIN)/orlomo compare digits --methods prsgdm,orlomo,al-sgd,local-ormo-da --seeds 3 \
@@ -17,6 +18,10 @@ test: $(READY) chromium
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 3 --maxschedchunk 1 --durations 12
+
+docs: $(READY)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	@echo "the site: build/docs/index.html"
 
 # For the tests of pages, which are skipped where there is none and none can be installed.
 chromium:
@@ -42,7 +47,7 @@ benchmarks: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray,tensorboard,parquet,huggingface,lightning]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,ray,tensorboard,parquet,huggingface,lightning,completion,docs]'
 	touch $(READY)
 
 clean:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import orlomo
 from orlomo.report.page import write_report
-from orlomo.report.screen import TerminalProgress
+from orlomo.report.terminal.screen import TerminalProgress
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))
@@ -50,8 +50,8 @@ class Recorded(TerminalProgress):
     """The screen of `orlomo train`, in a file as it was after so many reports."""
 
     def __init__(self, path: Path, after: int):
-        super().__init__(quiet=True)
-        self._console = self._bars.live.console = Console(record=True, width=100, height=24, file=io.StringIO())
+        console = Console(record=True, width=80, height=24, file=io.StringIO(), force_terminal=True)
+        super().__init__(console=console)
         self.path, self.after = path, after
 
     def event(self, row: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Recorded(TerminalProgress):
         if row["reports"] == self.after:
             self._next_update = 0.0
             self.update(self.run)
-            self._console.print(self._screen())
+            self._console.print(self.screen())
             plain = re.sub(
                 r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
             )  # no fonts from elsewhere

@@ -34,12 +34,12 @@ from safetensors.torch import load_file
 import orlomo
 import small_loops
 from killing import Killer, Point
-from orlomo.engines.live.control import FOLDER
 from orlomo.engines.loops.opening import PRELOADED
 from orlomo.engines.processes.starter import Starter
 from orlomo.errors import RunFolderError
 from orlomo.files import write_text_atomically
 from orlomo.records import recorder
+from orlomo.records.folders import CONTROL
 from orlomo.temporary import remove_abandoned
 
 for _name in (
@@ -54,7 +54,7 @@ for _name in (
 FILES = re.compile(
     r"config\.toml|events\.csv|metrics\.csv|rounds\.csv|metrics\.json|changes\.json|signature\.json|log\.txt|\.lock|"
     r"model\.safetensors|best\.safetensors|best\.json|checkpoints/\d{9}\.(json|safetensors)|"
-    rf"{FOLDER}/\d{{20}}-[0-9a-f]{{8}}\.answer"
+    rf"{CONTROL}/\d{{20}}-[0-9a-f]{{8}}\.answer"
 )
 """What may be in the folder of a run that is finished."""
 
@@ -64,7 +64,7 @@ _warnings: list[str] = []
 
 
 class Clock:
-    """In place of `time` in the recorder: goes on with every look at it, so that a run does the same every time."""
+    """In place of `time` in the recorder: advances with every look at it, so that a run does the same every time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,7 +78,7 @@ class Asks(orlomo.Callback):
     """Asks the run for its workers, as `orlomo workers` does, and does not wait for the answer."""
 
     def started(self, run: orlomo.RunHandle) -> None:
-        self._folder = run.folder / FOLDER
+        self._folder = run.folder / CONTROL
 
     def event(self, row: dict[str, Any]) -> None:
         if row["reports"] == 4:
@@ -347,7 +347,7 @@ def _listen(text: str) -> None:
 
 
 def _said(folder: Path) -> list[str]:
-    """What this process was warned of, but for the work that is lost."""
+    """What this process was warned of, except for the work that is lost."""
     return [text.replace(str(folder), "RUN") for text in _warnings if not text.startswith("lost: ")]
 
 

@@ -136,7 +136,7 @@ def _report(place: Place) -> Answer:
 
 
 def _without_notes(page: Path) -> str:
-    """A page's text but for its notes, which are lines on stderr too."""
+    """A page's text except for its notes, which are lines on stderr too."""
     before, begin, rest = page.read_text("utf-8").partition('"notes": ')
     _, length = json.JSONDecoder().raw_decode(rest) if begin else ([], 0)
     return _digest((before + rest[length:]).encode())
@@ -167,7 +167,7 @@ def _export(kind: str, inside: bool = False) -> Callable[[Place], Answer]:
 
 
 def _scalars(path: Path) -> list[object]:
-    """What a file of TensorBoard's holds, but for the times at which it was written."""
+    """What a file of TensorBoard's holds, except for the times at which it was written."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     content, found = path.read_bytes(), []
@@ -205,7 +205,7 @@ def _stable(text: str) -> object:
 
 
 def _results(folder: Path) -> dict[str, object]:
-    """What a run came to, but for the real time it took."""
+    """What a run came to, except for the real time it took."""
     rows = list(csv.DictReader(io.StringIO((folder / "metrics.csv").read_text("utf-8", "replace"))))
     metrics = [{key: value for key, value in row.items() if key != "real_seconds"} for row in rows]
     exact = ("events.csv", "model.safetensors", "best.safetensors")

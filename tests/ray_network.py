@@ -174,11 +174,17 @@ def main(kind: str, folder: Path) -> None:
         pulled_cable(folder / "cable", other)
 
 
-if __name__ == "__main__":
+def run_alone(main: Callable[[str, Path], None]) -> None:
+    """Call `main` with this process's arguments; where it fails, print what was logged. The process ends."""
     try:
         main(sys.argv[1], Path(sys.argv[2]))
     except BaseException:
         for path in [*Path(TEMP).glob("*.txt"), *Path(sys.argv[2]).glob("*/log.txt")]:
             print(f"--- {path}", path.read_text()[-1500:], sep="\n")
         raise
+    sys.stdout.flush()
     os._exit(0)
+
+
+if __name__ == "__main__":
+    run_alone(main)

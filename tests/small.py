@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import orlomo
 from orlomo.commands import main as cli
-from orlomo.commands.flags import Parser
+from orlomo.commands.parser import Parser
 from orlomo.methods.registry import METHODS
 from orlomo.tasks.task import classification_loss
 

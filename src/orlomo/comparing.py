@@ -13,12 +13,14 @@ from orlomo.engines.callbacks import Callback
 from orlomo.engines.ray.connection import RayOptions
 from orlomo.errors import Diverged, RunFolderError
 from orlomo.files import write_atomically, write_text_atomically, writing_to
-from orlomo.loading import is_import_path
 from orlomo.methods.registry import method_class, settings_of
 from orlomo.printing import say
 from orlomo.records.run import Run
 from orlomo.report.figures import comparison_figure
-from orlomo.report.summary import Row, markdown_table, rows, summarise, without_nan, write_rows
+from orlomo.report.rows import MethodTable, Row, markdown_table, method_table
+from orlomo.report.story import story_of
+from orlomo.report.summary import without_nan, write_rows
+from orlomo.report.view import View, view_of
 from orlomo.resuming import resume
 from orlomo.training import start
 
@@ -36,18 +38,36 @@ class _Options(TypedDict):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: one row per method, and the files it wrote."""
+    """What `compare` found: one row per method, two or three sentences on them, and the files it wrote."""
 
-    rows: list[Row]
+    table: MethodTable
+    story: list[str]
     runs: dict[str, list[Run]]
-    reference: str | None
     folder: Path
     files: list[Path]
 
+    @property
+    def rows(self) -> list[Row]:
+        """One per method."""
+        return self.table.rows
+
+    @property
+    def reference(self) -> str | None:
+        """The synchronous method that speed-ups are over."""
+        return self.table.speeds.reference
+
     def to_json(self) -> dict[str, object]:
         """Plain values."""
-        table = [without_nan(row.values()) for row in self.rows]
-        return {"folder": str(self.folder), "reference": self.reference, "methods": table}
+        target = self.table.target
+        return {
+            "folder": str(self.folder),
+            "reference": self.reference,
+            "target": None if target is None else {"metric": target.metric.column, "value": target.value},
+            "equal_work_samples": self.table.speeds.work,
+            "clock": self.table.clock,
+            "story": self.story,
+            "methods": [without_nan(row.values()) for row in self.rows],
+        }
 
 
 def compare(
@@ -58,15 +78,20 @@ def compare(
     ray: RayOptions | None = None,
     tensorboard: bool = False,
     callbacks: Sequence[Callback] = (),
+    target: str | None = None,
     warn: Callable[[str], None] = say,
 ) -> Comparison:
-    """Run every config (by method, one per seed) into `folder`; runs that are there already are used or resumed."""
+    """Run every config (by method, one per seed) into `folder`; runs that are there already are used or resumed.
+
+    `target`: the value of the first metric that `time to target` is measured by, as in `97%`; default: see
+    `speed.default_target`.
+    """
     more: _Options = {"jobs": jobs, "ray": ray, "tensorboard": tensorboard, "callbacks": callbacks}
     found: dict[str, list[Run | None]] = {name: [] for name in configs}
     for name, seeds in configs.items():
         for config in seeds:
             found[name].append(_run(config, _folder(folder, name, config), warn, **more))
-    return _write(found, configs, folder)
+    return _write(found, configs, folder, target)
 
 
 def runs_to_do(configs: dict[str, list[RunConfig]], folder: Path) -> int:
@@ -85,18 +110,6 @@ def settings_for(name: str, settings: dict[str, V]) -> dict[str, V]:
     return {key: value for key, value in settings.items() if key in known}
 
 
-def label(name: str) -> str:
-    """What to call a method in tables and folders: a built-in one by its name, a user's own by file and class.
-
-    >>> label("orlomo"), label("/home/me/my_method.py:MyMethod")
-    ('orlomo', 'my_method-MyMethod')
-    """
-    if not is_import_path(name):
-        return name
-    where, _, attribute = name.rpartition(":")
-    return f"{Path(where).stem if where.endswith('.py') else where}-{attribute}"
-
-
 def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: Unpack[_Options]) -> Run | None:
     try:
         if not (folder / "config.toml").exists():
@@ -113,17 +126,20 @@ def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: U
         return None
 
 
-def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path) -> Comparison:
-    kinds = {name: seeds[0].method for name, seeds in configs.items()}
-    synchronous = [name for name, kind in kinds.items() if kind.synchronous and kind.max_workers is None]
-    # Speedups are over the synchronous counterpart of local momentum methods, where it was compared.
-    reference = "prsgdm" if "prsgdm" in synchronous else next(iter(synchronous), None)
-    summaries = {name: [None if run is None else summarise(run) for run in runs] for name, runs in found.items()}
-    table = rows(summaries, reference)
+def _write(
+    found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig]], folder: Path, target: str | None
+) -> Comparison:
+    groups: dict[str, list[View | None]] = {
+        name: [None if run is None else view_of(run, run.folder.name, []) for run in runs]
+        for name, runs in found.items()
+    }
+    table = method_table(groups, target)
+    views = [view for group in groups.values() for view in group if view is not None]
     first = next(iter(configs.values()))[0]
     title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
-    result = Comparison(table, runs, reference, folder, comparison_figure(runs, title, folder))
+    files = comparison_figure(runs, title, folder, table.target)
+    result = Comparison(table, story_of(table, views), runs, folder, files)
     text = json.dumps(result.to_json(), indent=1)
     with writing_to(folder):
         for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):
@@ -131,6 +147,6 @@ def _write(found: dict[str, list[Run | None]], configs: dict[str, list[RunConfig
             write_text_atomically(path, content)
             result.files.append(path)
         path = folder / "comparison.csv"
-        write_atomically(path, lambda temporary: write_rows(temporary, [row.values() for row in table]))
+        write_atomically(path, lambda temporary: write_rows(temporary, [row.values() for row in table.rows]))
         result.files.append(path)
     return result

@@ -16,6 +16,8 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from orlomo.files import NO_LINK
+
 try:
     import fcntl
 except ImportError:  # no such locks on this system
@@ -27,7 +29,6 @@ SHARED = Path("/dev/shm")
 """Where Linux keeps semaphores that have names."""
 
 NAME = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class TemporaryFolder:

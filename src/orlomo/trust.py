@@ -19,17 +19,17 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from orlomo.errors import ConfigError, OrlomoError
-from orlomo.files import read_bytes, short, write_text_atomically
+from orlomo.errors import ConfigError, OrlomoError, RunFolderError
+from orlomo.files import open_to_read, read_bytes, short, write_text_atomically
 from orlomo.loading import absolute, is_import_path, source_of, source_path
 from orlomo.methods.rates import is_own
 from orlomo.methods.registry import CUSTOM
+from orlomo.reading import TOML_BYTES, read_json
 from orlomo.values import Table
 
 SIGNATURE = "signature.json"
 SCRIPT = "script"
 KEY_BYTES = 32
-MOST_CONFIG = 2**24
 MOST_SIGNATURE = 4096
 MOST_REMEMBERED = 1000
 """Answers that are remembered: the oldest are forgotten, and asked for again."""
@@ -109,12 +109,12 @@ def sign(folder: Path, config: str, table: Table) -> str | None:
 def is_signed(config: Path) -> bool:
     """Whether this config.toml, as it is, is of a run that this user has begun."""
     try:
-        content = read_bytes(config, MOST_CONFIG)
+        content = read_bytes(config, TOML_BYTES)
         if hashlib.sha256(content).hexdigest() in _made_here:
             return True
-        found = json.loads(read_bytes(config.with_name(SIGNATURE), MOST_SIGNATURE))["config_hmac_sha256"]
+        found = read_json(config.with_name(SIGNATURE), MOST_SIGNATURE)["config_hmac_sha256"]
         return hmac.compare_digest(_hmac(_key(), "run", content), found)
-    except (_NoKey, OrlomoError, OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (_NoKey, OrlomoError, OSError, ValueError, TypeError, KeyError):
         return False
 
 
@@ -196,6 +196,8 @@ def _key(make: bool = False) -> bytes:
         if make and not path.exists():
             _make_key(path)
         return _read_key(path)
+    except RunFolderError:  # no regular file
+        raise _NoKey(f"{path} is no key: remove it") from None
     except OSError as error:
         raise _NoKey(f"cannot {'write' if make else 'read'} {path}: {error.strerror}") from None
 
@@ -216,9 +218,9 @@ def _make_key(path: Path) -> None:
 
 
 def _read_key(path: Path) -> bytes:
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # a FIFO must not block
+    with open_to_read(path, follow=True) as file:
         facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size != KEY_BYTES:
+        if facts.st_size != KEY_BYTES:
             raise _NoKey(f"{path} is no key: remove it")
         if hasattr(os, "geteuid") and facts.st_uid != os.geteuid():
             raise _NoKey(f"{path} belongs to another user")

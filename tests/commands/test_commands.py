@@ -67,7 +67,7 @@ def test_compare_writes_a_table_and_plots_and_goes_on_where_it_was(tmp_path: Pat
     assert table["reference"] == "prsgdm"
     assert [row["method"] for row in table["methods"]] == ["prsgdm", "orlomo", "msgd"]
     assert [row["runs"] for row in table["methods"]] == [2, 2, 2]
-    assert table["methods"][0]["speed_up"] == pytest.approx(1.0)
+    assert table["methods"][0]["speed_up_for_equal_work"] == 1.0
     assert "prsgdm" in done.stdout
     marker = (tmp_path / "cmp" / "orlomo-seed1" / "events.csv").stat().st_mtime_ns
     again = call_cli(*words, "--out", "cmp", "--json", folder=tmp_path)
@@ -120,7 +120,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
         (["trace", "--out", "no/such/folder.csv"], "No such file or directory"),
         (["train", "digits", "--device", "cudaa"], "device 'cudaa' cannot be used here"),
         (["train", "digits", "--out", "/proc/x"], "cannot write to /proc/x"),
-        ([], "COMMAND"),
+        (["completion", "basch"], "unknown shell 'basch': did you mean 'bash'?"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -156,7 +156,7 @@ def test_lists_for_people_and_programs(
     assert {"orlomo", "prsgdm", "fedbuff"} < set(names)
     assert main(["tasks", "--json"]) == 0
     sizes = {row["name"]: row["size"] for row in json.loads(capsys.readouterr().out)}
-    assert sizes["digits"] == "1437 samples, batch 16, 4810 parameters"
+    assert sizes["digits"] == "1,437 samples, batch 16, 4,810 parameters"
     assert "`orlomo data cifar10` gets it" in sizes["cifar10-resnet20"]
     assert list(sizes) == list(TASKS)
 
@@ -234,6 +234,7 @@ sys.exit(code)
 @pytest.mark.parametrize(
     ("words", "code"),
     [
+        ([], 0),
         (["--help"], 0),
         (["--version"], 0),
         *(([command, "--help"], 0) for command in command_parsers()),

@@ -1,4 +1,4 @@
-"""Requests to a running run: whatever is put into `control`, the run goes on, and no other file is touched."""
+"""Requests to a running run: whatever is put into `control`, the run continues, and no other file is touched."""
 
 from __future__ import annotations
 

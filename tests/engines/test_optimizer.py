@@ -91,7 +91,7 @@ def test_processes_keep_the_state_and_replay(tmp_path: Path) -> None:
 
 
 def test_one_worker_takes_the_steps_of_a_plain_loop(tmp_path: Path) -> None:
-    """The moments of AdamW go on from round to round."""
+    """The moments of AdamW continue from round to round."""
     task = with_adamw(model=lambda: nn.Linear(4, 2).double(), train_data=doubles(), test_data=None)
     run = train(task, tmp_path / "run", orlomo.ALSGD(local_steps=2), workers=1)
     flat = task.build(0)
@@ -170,7 +170,7 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], Optimizer]] = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_state_in_bytes_is_the_whole_state(name: str) -> None:
-    """Another optimizer that is given the state before each step goes on with the same bits."""
+    """Another optimizer that is given the state before each step continues with the same bits."""
     source = torch.Generator().manual_seed(0)
     shapes = [(3, 4), (5,), (2, 3, 4, 4)]
     params = [nn.Parameter(torch.randn(shape, generator=source)) for shape in shapes]

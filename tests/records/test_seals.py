@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import orlomo
-from orlomo.errors import OrlomoWarning
+from orlomo.errors import OrlomoWarning, RunFolderError
 from orlomo.records import checkpoint as checkpoints
 from orlomo.records.digests import MARKS, Mark, Seal, first_difference
 from orlomo.records.run import Run
@@ -29,7 +29,7 @@ FILES = (
     "checkpoints/000000205.json",
     "checkpoints/000000205.safetensors",
 )
-"""The files of the run below, but for .lock."""
+"""The files of the run below, except .lock."""
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +207,13 @@ def test_a_table_that_is_continued_has_the_marks_of_one_that_was_not_cut_off(tab
     with pytest.raises(orlomo.OrlomoError, match="cannot be continued: it is not what the run wrote"):
         TableWriter(path, ["n"], half.bytes, before)
     assert path.read_bytes() == whole
+
+
+def test_a_run_of_a_task_measures_something(tmp_path: Path) -> None:
+    run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.05, jobs=1, out=tmp_path / "run")
+    (run.folder / "metrics.json").write_text("[]")
+    with (
+        pytest.warns(OrlomoWarning, match="sealed"),
+        pytest.raises(RunFolderError, match=r"metrics\.json is damaged: it describes no metric"),
+    ):
+        _ = orlomo.load(run.folder).measured

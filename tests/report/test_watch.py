@@ -46,7 +46,7 @@ def test_it_serves_the_page_and_the_data_on_loopback_only(watch: Watch) -> None:
     status, headers, page = ask(watch, "/")
     assert status == 200
     assert b"plotly.js" in page
-    assert len(page) < 2_000_000
+    assert len(page) < 2_100_000
     assert headers["X-Frame-Options"] == "DENY"
     assert b"connect-src 'self'" in page
     status, _, data = ask(watch, "/data", f"localhost:{watch.server_port}")

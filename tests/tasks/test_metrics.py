@@ -254,7 +254,7 @@ def test_one_declaration_makes_it_appear_everywhere(tmp_path: Path, monkeypatch:
 
 
 def test_the_screen_shows_it_while_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from orlomo.report.screen import TerminalProgress
+    from orlomo.report.terminal.screen import TerminalProgress
 
     metric = orlomo.Metric("own", lambda: Collected(f1), label="own F1")
     shown = TerminalProgress()

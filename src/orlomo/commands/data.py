@@ -9,20 +9,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orlomo.commands.flags import Commands, path_argument
+from orlomo.commands.flags import path_argument
 from orlomo.commands.output import print_json
+from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
 from orlomo.printing import say
 
 
 def add(commands: Commands) -> None:
     """Add the command to the parser's."""
-    command = commands.add_parser("data", help="list the data sets, or get, verify and store one", allow_abbrev=False)
-    command.add_argument("name", nargs="?", help="the data set, as in cifar10; without a name: list them")
-    command.add_argument(
-        "--from", dest="given", metavar="FOLDER_OR_ARCHIVE", type=path_argument, help="a copy that you have"
+    command = commands.add_parser(
+        "data",
+        help="list the data sets, or download and verify one",
+        description="List the data sets of the built-in tasks, or download, verify and store one.",
+        examples=("orlomo data", "orlomo data cifar10", "orlomo data cifar10 --from cifar-10-python.tar.gz"),
     )
-    command.add_argument("--quiet", action="store_true", help="no progress bar, no notes")
+    command.add_argument("name", nargs="?", metavar="NAME", help="the data set, as in cifar10 (default: list them)")
+    command.add_argument(
+        "--from",
+        dest="given",
+        metavar="PATH",
+        type=path_argument,
+        help="a folder or an archive that you have (default: download it)",
+    )
+    command.add_argument("--quiet", action="store_true", help="show no progress and no notes")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(call=run)
 

@@ -1,115 +1,45 @@
-"""The flags of the commands that train, and a parser whose errors are one line."""
+"""The flags of the commands that train."""
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
 
+from orlomo.commands.parser import Parser
 from orlomo.config import RunConfig
-from orlomo.errors import ConfigError, OrlomoError, nearest, require, shown, unknown_name
+from orlomo.errors import ConfigError, OrlomoError, require, shown
 from orlomo.files import read_text
-from orlomo.methods.registry import OTHER_WORDS as HYPERPARAMETERS
 from orlomo.reading import parse_json
 from orlomo.values import Hint, Table, from_text, helps, hints_of, is_many, path_of
 
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-"""Where a command adds itself."""
-
 METHOD_FLAGS: dict[str, tuple[type, str]] = {
-    "learning_rate": (float, "local learning rate (gamma)"),
-    "momentum": (float, "momentum coefficient (beta)"),
-    "local_steps": (int, "local steps in a round (S)"),
-    "weight_decay": (float, "L2 weight decay"),
-    "clip_norm": (float, "largest norm of a local gradient"),
-    "schedule": (str, "of the learning rate: constant, step:80,120, cosine:160, or your own: FILE.py:NAME"),
-    "warmup_epochs": (float, "linear warm-up"),
-    "global_rate": (str, "eta: delay-adaptive or constant"),
+    "learning_rate": (float, "learning rate of the local steps, gamma (default: 0.1)"),
+    "momentum": (float, "momentum coefficient, beta (default: 0.9)"),
+    "local_steps": (int, "local steps in a round, S (default: 16; 1 in asgd, ormo-da)"),
+    "weight_decay": (float, "L2 weight decay (default: 0)"),
+    "clip_norm": (float, "largest norm of a local gradient (default: not clipped)"),
+    "schedule": (
+        str,
+        "of the learning rate: constant, step:80,120, cosine:160, or your own: FILE.py:NAME (default: constant)",
+    ),
+    "warmup_epochs": (float, "epochs of linear warm-up (default: 0)"),
+    "global_rate": (str, "the server's rate, eta: delay-adaptive or constant (default: delay-adaptive)"),
 }
 """The usual hyperparameters of methods; `--set` takes the others."""
 
-OTHER_WORDS = {
-    **{f"--{word}".replace("_", "-"): f"--{name}".replace("_", "-") for word, name in HYPERPARAMETERS.items()},
-    "--batch": "--batch-size",
-    "--bs": "--batch-size",
-    "--gpu": "--device",
-    "--gpus": "--devices",
-    "--nproc": "--workers",
-    "--num-workers": "--workers",
-    "--nproc-per-node": "--workers",
-    "--world-size": "--workers",
-    "-n": "--workers",
-    "-w": "--workers",
-    "-j": "--jobs",
-    "-e": "--epochs",
-    "-b": "--batch-size",
-    "-o": "--out",
-    "-q": "--quiet",
-    "--output": "--out",
-    "--output-dir": "--out",
-    "--save-dir": "--out",
-    "--log-dir": "--out",
-    "--logdir": "--out",
-    "--optimizer": "--method",
-    "--optim": "--method",
-    "--opt": "--method",
-    "--backend": "--engine",
+DEFAULTS = {
+    "cluster": "homogeneous",
+    "devices": "--device for all",
+    "pace": "1 for all",
+    "labels": "none",
+    "batch_size": "the task's",
+    "samples": "all",
 }
-"""Flags of other programs, and symbols of the paper, that are too far from ours for a comparison of letters."""
-
+"""What holds where a flag is left out, of those whose text does not say so."""
 
 MOST_SEEDS = 1000
 """Runs of one method: each has a folder."""
-
-MESSAGE = 400
-"""Characters of a message about flags."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors are one line and exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        # argparse repeats what it was given, however long that is.
-        short = message if len(message) <= MESSAGE else f"{message[:MESSAGE]}..."
-        raise ConfigError(f"{short} (see `{self.prog} --help`)")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # argparse only says "unrecognized arguments"; here is the list of flags to compare with.
-        words = list(sys.argv[1:] if args is None else args)
-        options, rest = super().parse_known_args(args, namespace)
-        for word in (word.partition("=")[0] for word in rest if re.match("-(-|[a-zA-Z])", word)):
-            flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            meant = OTHER_WORDS.get(word.lower().replace("_", "-"))
-            if meant not in flags:  # the dashes would make every two flags alike
-                found = nearest(word.lstrip("-"), [flag.lstrip("-") for flag in flags])
-                meant = f"--{found}" if found else None
-            self.error(f"unknown flag {word!r}" + (f": did you mean {meant!r}?" if meant else ""))
-        if rest:
-            self._refuse_more(rest[0], words)
-        return options, rest
-
-    def _refuse_more(self, extra: str, words: list[str]) -> None:
-        """Say what to do with a word too many where it is the second value of a flag, as of a list."""
-        for position, flag in reversed(list(enumerate(words))):
-            action = self._option_string_actions.get(flag)
-            given = list(itertools.takewhile(lambda word: not word.startswith("--"), words[position + 1 :]))
-            if action is None or action.nargs == 0 or extra not in given[1:]:
-                continue
-            if isinstance(action, argparse._AppendAction):
-                self.error(f"{flag} takes one value: give {' '.join(f'{flag} {word}' for word in given)}")
-            if flag == "--methods" or getattr(action.type, "many", False):
-                joined = ",".join(word.strip(",") for word in given)
-                self.error(f"{flag} takes its values with commas between: {flag} {joined}")
-            self.error(f"{flag} takes one value, not {' '.join(given)}")
-
-    def _check_value(self, action: argparse.Action, value: object) -> None:
-        # The only choices that argparse checks for us are the commands.
-        if action.choices is not None and value not in action.choices:
-            raise unknown_name("command", value, action.choices)
 
 
 def add_settings(command: Parser, skip: Collection[str] = ()) -> None:
@@ -118,9 +48,9 @@ def add_settings(command: Parser, skip: Collection[str] = ()) -> None:
     hints = hints_of(RunConfig, {"Method": str, "Cluster": str})
     for name, text, has_flag in helps(RunConfig):
         if has_flag and name not in skip:
-            default = getattr(RunConfig, name, None)  # dataclasses leave defaults in the class
-            shown = f"{default:g}" if isinstance(default, float) else default
-            _add(command, name, hints[name], text if default is None else f"{text} (default: {shown})")
+            default = command.get_default(name) or getattr(RunConfig, name, None)  # dataclasses leave them in the class
+            shown = f"{default:g}" if isinstance(default, float) else DEFAULTS.get(name, default)
+            _add(command, name, hints[name], text if shown is None else f"{text} (default: {shown})")
     for name, (kind, text) in METHOD_FLAGS.items():
         _add(command, name, kind, text)
     command.add_argument(
@@ -128,23 +58,23 @@ def add_settings(command: Parser, skip: Collection[str] = ()) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any hyperparameter of the method by its name; may be given several times",
+        help="any other hyperparameter by its name, as in --set every=3; may be given several times",
     )
     add_ray(command)
 
 
 def add_ray(command: Parser) -> None:
     """Which Ray cluster; not part of a run's config."""
-    text = "ray: host:port of a running cluster, or auto (default: RAY_ADDRESS, else a private one)"
+    text = "with ray, a running cluster, or auto (default: RAY_ADDRESS, else a private one)"
     command.add_argument("--address", help=text)
-    text = "ray: Ray's runtime_env for the workers, a JSON file or JSON in braces"
+    text = "with ray, its runtime_env for the workers: a JSON file, or JSON in braces (default: none)"
     command.add_argument("--runtime-env", type=_json, help=text)
 
 
 def add_common(command: Parser) -> None:
     """What every command that trains has."""
     command.add_argument("--jobs", type=int, help="processes that compute rounds (default: one per core)")
-    command.add_argument("--quiet", action="store_true", help="no progress bar")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

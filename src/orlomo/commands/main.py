@@ -9,8 +9,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orlomo.commands.flags import Parser
+    from orlomo.commands.parser import Parser
 
+
+COMMANDS = {
+    "training": ("train", "run", "compare", "resume", "replay", "workers"),
+    "looking at runs": ("report", "watch", "export", "verify", "audit"),
+    "methods, tasks, data": ("methods", "tasks", "data", "trace", "reproduce"),
+    "setting up": ("new", "completion"),
+}
+"""The groups of `orlomo --help`."""
+
+EXAMPLES = (
+    "orlomo train digits",
+    "orlomo compare digits --methods prsgdm,orlomo --cluster heterogeneous",
+    "orlomo run --workers 4 train.py",
+    "orlomo report runs/digits-orlomo-seed0",
+)
 
 NOTHING = "orlomo: stopped; there was nothing to save"
 
@@ -38,6 +53,9 @@ def _main(arguments: Sequence[str] | None, stopped: list[int]) -> int:
     try:
         if arguments is None:
             never_fail()
+        if not (sys.argv[1:] if arguments is None else arguments):
+            parser().print_help()
+            return 0
         options = parser().parse_args(arguments)
         with only_json(getattr(options, "json", False), for_good=arguments is None):
             code: int = options.call(options)
@@ -84,17 +102,19 @@ def _end_quietly(code: int) -> None:
 def parser() -> Parser:
     """All commands and their flags."""
     import orlomo
-    from orlomo.commands import data, new, reproduce, run, show, train, workers
-    from orlomo.commands.flags import Parser
+    from orlomo.commands import completion, data, lists, new, reproduce, run, show, train, workers
+    from orlomo.commands.parser import Parser, TopParser
 
-    top = Parser(
+    top = TopParser(
         prog="orlomo",
-        description="Asynchronous momentum training for machines of unequal speed.",
-        allow_abbrev=False,
+        description="Asynchronous momentum training in PyTorch, for machines of unequal speed.",
+        examples=EXAMPLES,
     )
-    top.add_argument("--version", action="version", version=f"orlomo {orlomo.__version__}")
+    top.command_groups = COMMANDS
+    top.add_argument("--version", action="version", version=f"orlomo {orlomo.__version__}", help="show the version")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
-    # The order of `orlomo --help`.
-    for group in (train, run, workers, show, data, reproduce, new):
+    for group in (train, run, workers, show, lists, data, reproduce, new, completion):
         group.add(commands)
+    for command in commands.choices.values():
+        command.arrange()
     return top

@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from orlomo.commands.flags import Commands
+from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.files import writing_to
 from orlomo.printing import say
@@ -19,8 +19,13 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def add(commands: Commands) -> None:
     """Add the command to the parser's."""
-    command = commands.add_parser("new", help="write a file to start your own method or task from", allow_abbrev=False)
-    command.add_argument("kind", help="method or task")
+    command = commands.add_parser(
+        "new",
+        help="write a file to start your own method or task from",
+        description="Write a short commented file that runs as it is, to start your own method or task from.",
+        examples=("orlomo new task my_task", "orlomo new method my_method"),
+    )
+    command.add_argument("kind", metavar="KIND", help="method or task")
     command.add_argument("name", metavar="NAME", help="the file is NAME.py, in this folder")
     command.set_defaults(call=call)
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -37,6 +37,14 @@ def _without_nan(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_without_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print these lines, with ASCII in place of signs that the encoding of standard output lacks."""
+    from orlomo.report.terminal.layout import encodable
+
+    for line in lines:
+        say(encodable(line, sys.stdout.encoding))
 
 
 def print_file(path: Path) -> None:

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orlomo.commands.flags import Commands, folder_argument, name_list
+from orlomo.commands.flags import folder_argument, name_list
 from orlomo.commands.output import print_json
+from orlomo.commands.parser import Commands
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.errors import Interrupted, require
 from orlomo.printing import printable, quoted, say
@@ -16,21 +17,38 @@ from orlomo.printing import printable, quoted, say
 
 def add(commands: Commands) -> None:
     """Add the command to the command line."""
-    command = commands.add_parser("reproduce", help="run an experiment of the paper", allow_abbrev=False)
-    command.add_argument("name", nargs="?", help="the experiment, or a TOML file; without it, they are listed")
-    command.add_argument(
-        "--rows", action="append", default=[], metavar="K=16,S=32", help="only these rows; may be given several times"
+    command = commands.add_parser(
+        "reproduce",
+        help="run an experiment of the paper",
+        description="Run an experiment of the paper, whole or smaller. A run that was stopped continues.",
+        examples=(
+            "orlomo reproduce",
+            "orlomo reproduce speed-up",
+            "orlomo reproduce fashion-mnist --rows K=16,S=32 --scale 1/16 --seeds 1",
+        ),
     )
-    command.add_argument("--methods", help="only these, with commas between")
-    command.add_argument("--scale", default="1", help="shrink the epochs, such as 1/16; drops stay at their fractions")
-    command.add_argument("--images", type=int, help="use only this many training images")
-    command.add_argument("--seeds", type=int, help="repetitions (default: the experiment's own)")
+    command.add_argument(
+        "name", nargs="?", metavar="NAME", help="the experiment, or a TOML file (default: list the experiments)"
+    )
+    command.add_argument(
+        "--rows",
+        action="append",
+        default=[],
+        metavar="K=16,S=32",
+        help="only these rows; may be given several times (default: the experiment's)",
+    )
+    command.add_argument("--methods", help="only these, with commas between (default: the experiment's)")
+    command.add_argument(
+        "--scale", default="1", help="of the epochs, such as 1/16; drops of the rate stay in place (default: 1)"
+    )
+    command.add_argument("--images", type=int, help="use only this many training images (default: the experiment's)")
+    command.add_argument("--seeds", type=int, help="repetitions (default: the experiment's)")
     command.add_argument("--tune", action="store_true", help="choose the learning rates on held-out training images")
-    command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda")
+    command.add_argument("--device", default="cpu", help="where the models are: cpu, cuda (default: cpu)")
     add_trust(command)
     command.add_argument("--jobs", type=int, help="runs at once (default: one per core)")
     command.add_argument("--out", type=folder_argument, help="the folder (default: runs/reproduce/NAME)")
-    command.add_argument("--quiet", action="store_true", help="no progress")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
     command.add_argument("--json", action="store_true", help="print the result as JSON")
     command.set_defaults(call=call)
 
@@ -78,7 +96,7 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo.config import read
     from orlomo.engines.engine import job_count
-    from orlomo.report.screen import ProgressDisplay, warn
+    from orlomo.report.terminal.screen import ProgressDisplay, warn
     from orlomo.reproduce.experiment import code_of, experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
     from orlomo.reproduce.plan import Scale, scale_of

@@ -14,7 +14,6 @@ from orlomo import config
 from orlomo.commands.flags import (
     METHOD_FLAGS,
     MOST_SEEDS,
-    Commands,
     add_common,
     add_ray,
     add_settings,
@@ -25,6 +24,7 @@ from orlomo.commands.flags import (
     path_argument,
 )
 from orlomo.commands.output import print_json
+from orlomo.commands.parser import Commands
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require, require_at_most
@@ -41,30 +41,65 @@ OWN = "FILE.py:NAME"
 
 def add(commands: Commands) -> None:
     """Their flags."""
-    train = commands.add_parser("train", help="train a task with a method on a cluster", allow_abbrev=False)
-    train.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file with the whole config")
-    train.add_argument("--method", help=f"see `orlomo methods`, or your own: {OWN}")
+    train = commands.add_parser(
+        "train",
+        help="train a task with a method, simulated or for real",
+        description="Train a task with a method. Unless --engine says otherwise, the workers are simulated: the "
+        "training is real, their speeds and the clock are not.",
+        examples=(
+            "orlomo train digits",
+            "orlomo train digits --workers 8 --cluster heterogeneous --epochs 40 --out runs/a",
+            "orlomo train digits --engine processes --workers 4 --pace 1,1,1,4",
+            "orlomo train my_task.py:task --learning-rate 0.05 --local-steps 32",
+        ),
+    )
+    train.add_argument("task", metavar="TASK", help=f"see `orlomo tasks`; or {OWN}, or a TOML file with a whole config")
+    train.add_argument("--method", help=f"see `orlomo methods`, or your own: {OWN} (default: orlomo)")
     add_settings(train)
-    train.add_argument("--out", type=folder_argument, help="the run folder")
+    train.add_argument("--out", type=folder_argument, help="the run folder (default: runs/TASK-METHOD-seedN)")
     train.set_defaults(call=_train)
-    compare = commands.add_parser("compare", help="run several methods and show one table and plot", allow_abbrev=False)
-    compare.add_argument("task", help=f"a built-in task, {OWN}, or a TOML file")
+    compare = commands.add_parser(
+        "compare",
+        help="train with several methods and compare them",
+        description="Train a task with several methods, and compare them in one table and plot. Finished runs in the "
+        "folder are used again, so the same command continues after a stop.",
+        examples=(
+            "orlomo compare digits --methods prsgdm,orlomo --cluster heterogeneous",
+            "orlomo compare digits --methods prsgdm,orlomo --seeds 3 --engine processes --workers 4 --pace 1,1,1,4",
+        ),
+    )
+    compare.add_argument("task", metavar="TASK", help=f"see `orlomo tasks`; or {OWN}, or a TOML file")
     compare.add_argument("--methods", required=True, help=f"names, or {OWN}, with commas between")
-    compare.add_argument("--seeds", type=int, default=1, help="seeds 0 .. N-1 for each method")
+    compare.add_argument("--seeds", type=int, default=1, help="runs of each method, with seeds 0 to N-1 (default: 1)")
     add_settings(compare, skip=("seed",))
-    compare.add_argument("--out", type=folder_argument, help="the folder; finished runs in it are used again")
+    compare.add_argument(
+        "--target",
+        help="measure times to this value of the first metric, as in 97%% (default: the strictest round value that "
+        "all seeds of two methods reached)",
+    )
+    compare.add_argument("--out", type=folder_argument, help="the folder (default: runs/compare-TASK)")
     compare.set_defaults(call=_compare)
-    resume = commands.add_parser("resume", help="continue a run from its newest checkpoint", allow_abbrev=False)
-    resume.add_argument("folder", type=path_argument)
-    resume.add_argument("--epochs", type=float, help="train until so many, all in all; continues a finished run, too")
-    resume.add_argument("--learning-rate", type=float, help="from here on; recorded, and `replay` follows it")
-    resume.add_argument("--workers", type=int, help="continue with so many (not in the simulator)")
+    resume = commands.add_parser(
+        "resume",
+        help="continue a run from its newest checkpoint",
+        description="Continue a run from its newest checkpoint, or a finished one for more epochs.",
+        examples=("orlomo resume runs/a", "orlomo resume runs/a --epochs 80 --learning-rate 0.01"),
+    )
+    resume.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
+    resume.add_argument(
+        "--epochs", type=float, help="train until so many, counted from the beginning (default: as before)"
+    )
+    resume.add_argument("--learning-rate", type=float, help="from here on; it is recorded (default: as before)")
+    resume.add_argument("--workers", type=int, help="with processes or ray, continue with so many (default: as before)")
     add_ray(resume)
     resume.set_defaults(call=_resume)
     replay = commands.add_parser(
-        "replay", help="compute a run again from its trace and compare, bit for bit", allow_abbrev=False
+        "replay",
+        help="compute a run again from its trace and compare, bit for bit",
+        description="Compute a run again from its trace, on this machine, and compare the models bit for bit.",
+        examples=("orlomo replay runs/a",),
     )
-    replay.add_argument("folder", type=path_argument)
+    replay.add_argument("folder", type=path_argument, metavar="RUN", help="the run folder")
     replay.set_defaults(call=_replay)
     for command in (train, compare, resume):
         command.add_argument(
@@ -124,7 +159,7 @@ def check_known(texts: dict[str, str], names: list[str]) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     from orlomo.comparing import settings_for
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
     from orlomo.training import start
 
     flags = given(options, METHOD_FLAGS)
@@ -142,8 +177,9 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from orlomo.comparing import compare, label, runs_to_do
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.comparing import compare, runs_to_do
+    from orlomo.report.rows import label
+    from orlomo.report.terminal.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
     require(options.seeds >= 1, f"--seeds must be at least 1, not {options.seeds}")
@@ -155,7 +191,7 @@ def _compare(options: argparse.Namespace) -> int:
     try:
         with TerminalProgress(options.quiet, runs=runs_to_do(configs, folder)) as progress:
             more = {"jobs": options.jobs, "ray": ray_options(options), "tensorboard": options.tensorboard}
-            result = compare(configs, folder, callbacks=[progress], warn=warn, **more)
+            result = compare(configs, folder, target=options.target, callbacks=[progress], warn=warn, **more)
     except Interrupted as stop:
         name = signal.Signals(stop.signal_number).name
         raise Interrupted(
@@ -202,14 +238,16 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
 def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
     from rich.console import Console
 
-    from orlomo.report.summary import terminal_table
+    from orlomo.report.rows import terminal_table
 
     where = f"{first.where} cluster" if first.clock == "virtual" else first.where
     title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
+    title += f", {seeds} seed{'s' * (seeds > 1)}"
     console = Console()
     console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
-    title += f", {seeds} seed{'s' * (seeds > 1)}"
-    console.print(terminal_table(result.rows, title, first.clock))
+    console.print(terminal_table(result.table, title))
+    for sentence in result.story:
+        say(sentence)
     for path in result.files:
         say(path)
 
@@ -218,7 +256,7 @@ def _resume(options: argparse.Namespace) -> int:
     from orlomo.files import short
     from orlomo.records.leftovers import check_begun
     from orlomo.records.run import Run
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
     from orlomo.resuming import resume, untrusted_code
 
     check_begun(options.folder.absolute())
@@ -246,7 +284,7 @@ def ray_options(options: argparse.Namespace) -> orlomo.RayOptions:
 
 def _replay(options: argparse.Namespace) -> int:
     from orlomo.records.run import Run
-    from orlomo.report.screen import TerminalProgress, warn
+    from orlomo.report.terminal.screen import TerminalProgress, warn
     from orlomo.resuming import replay, untrusted_code
 
     trusted = confirm(untrusted_code(found := Run(options.folder)), found.folder, options.trust)
@@ -262,6 +300,7 @@ def _replay(options: argparse.Namespace) -> int:
 
 def print_run(run: Run, as_json: bool) -> int:
     from orlomo.files import short
+    from orlomo.report.story import story
     from orlomo.report.summary import summarise
 
     summary = summarise(run)
@@ -269,7 +308,8 @@ def print_run(run: Run, as_json: bool) -> int:
         changes = [dataclasses.asdict(change) for change in run.changes]
         print_json({**summary.to_json(), "stopped": run.stopped, "changes": changes})
         return 0
-    say(summary.line())
+    for sentence in story([run]):
+        say(sentence)
     for change in run.changes:
         say(f"changed {change}")
     if run.stopped is not None:

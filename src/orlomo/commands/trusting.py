@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orlomo.commands.flags import Parser
+from orlomo.commands.parser import Parser
 from orlomo.errors import ConfigError
 from orlomo.files import short
 from orlomo.loading import source_of
@@ -27,7 +27,7 @@ MARGIN = "  | "
 def add_trust(command: Parser) -> None:
     """The flag."""
     command.add_argument(
-        "--trust", action="store_true", help="run the code that the folder or TOML file names, unasked"
+        "--trust", action="store_true", help="run the code that the folder or TOML file names without asking"
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from orlomo.commands.flags import Commands, path_argument
+from orlomo.commands.flags import path_argument
 from orlomo.commands.output import print_json
+from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.printing import say
 
@@ -14,10 +15,17 @@ ACTIONS = ("list", "add", "remove")
 
 def add(commands: Commands) -> None:
     """Add the command to the parser's."""
-    command = commands.add_parser("workers", help="list, add or remove workers of a running run", allow_abbrev=False)
-    command.add_argument("folder", type=path_argument)
-    command.add_argument("action", nargs="?", default="list", help="list, add N, or remove ID")
-    command.add_argument("number", nargs="?", type=int, help="how many to add, or which to remove")
+    command = commands.add_parser(
+        "workers",
+        help="list, add or remove the workers of a running run",
+        description="List the workers of a run that is under way on processes or Ray, add some, or remove one.",
+        examples=("orlomo workers runs/a", "orlomo workers runs/a add 2", "orlomo workers runs/a remove 3"),
+    )
+    command.add_argument("folder", type=path_argument, metavar="RUN", help="the folder of the run")
+    command.add_argument(
+        "action", nargs="?", default="list", metavar="ACTION", help="list, add or remove (default: list)"
+    )
+    command.add_argument("number", nargs="?", type=int, metavar="N", help="how many to add, or which to remove")
     command.add_argument("--json", action="store_true", help="print the answer as JSON")
     command.set_defaults(call=call)
 

@@ -30,7 +30,7 @@ from orlomo.files import (
     write_text_atomically,
 )
 from orlomo.methods.state import all_finite
-from orlomo.reading import parse_json, read_json
+from orlomo.reading import parse_json
 from orlomo.records.digests import sha256_of
 from orlomo.records.shapes import check_shapes
 
@@ -145,11 +145,7 @@ def check(folder: Path, position: int) -> None:
     """An error unless every byte of a checkpoint is as it was written; its tensors are not loaded."""
     path = folder / f"{position:09d}.json"
     try:
-        text = read_text(path, JSON_BYTES)
-        content = parse_json(text, str(path), finite=False)
-        if text != _text(content):
-            raise RunFolderError(f"checkpoint {path} is damaged: it is not as it was written")
-        content = _read(path)
+        content = _read(path, to_the_byte=True)
         tensors = path.with_suffix(".safetensors")
         if sha256_of(tensors) != content["tensors_sha256"]:
             raise RunFolderError(f"checkpoint {tensors} is damaged: the checksum of its tensors does not match")
@@ -190,9 +186,12 @@ def read_values(folder: Path, position: int) -> Values:
     return values
 
 
-def _read(path: Path) -> Values:
-    """The JSON file of a checkpoint, its checksum verified."""
-    content: Values = read_json(path, JSON_BYTES, finite=False)
+def _read(path: Path, to_the_byte: bool = False) -> Values:
+    """The JSON file of a checkpoint, its checksum verified. `to_the_byte`: and each byte as `save` writes it."""
+    text = read_text(path, JSON_BYTES)
+    content: Values = parse_json(text, str(path), finite=False)
+    if to_the_byte and text != _text(content):
+        raise RunFolderError(f"checkpoint {path} is damaged: it is not as it was written")
     if content.pop("sha256") != _seal(content):
         raise RunFolderError(f"checkpoint {path} is damaged: its checksum does not match")
     if content["position"] != int(path.stem) or type(content["position"]) is not int:

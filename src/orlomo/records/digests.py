@@ -79,7 +79,7 @@ class Seal:
         self.bytes += len(piece)
 
     def copy(self) -> Seal:
-        """One to go on from, without its beginnings."""
+        """One to continue from, without its beginnings."""
         other = Seal()
         other._sha256, other.rows, other.bytes = self._sha256.copy(), self.rows, self.bytes
         return other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ WORKER_DATA = "data.json"
 ROUNDS_FILE = "rounds.csv"
 MODEL = "model.safetensors"
 CHECKPOINTS = "checkpoints"
+CONTROL = "control"
+
+REQUEST_NAME = re.compile(r"[0-9]{20}-[0-9a-f]{8}\.(json|answer)")
+"""Names of requests to a run and of its answers: the time in nanoseconds and a random number."""
 
 
 def runs_in(folder: Path) -> list[Path]:
     """The folders below this one, at most two deep, that are runs: what `compare` and `reproduce` write."""
-    return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.toml")})
+    return sorted({path.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{CONFIG}")})
 
 
 def no_run(folder: Path) -> RunFolderError:
@@ -31,7 +36,7 @@ def no_run(folder: Path) -> RunFolderError:
     if not folder.exists():
         return RunFolderError(f"{shown} is not a run: there is no such folder")
     if not folder.is_dir():
-        inside = (folder.parent / "config.toml").is_file()
+        inside = (folder.parent / CONFIG).is_file()
         return RunFolderError(f"{shown} is a file: give the run's folder{f', {short(folder.parent)}' * inside}")
     runs = [str(run.relative_to(folder)) for run in runs_in(folder)]
     if not runs:
@@ -47,11 +52,14 @@ def resume_command(folder: Path, task: str = "") -> str:
     return f"orlomo resume {quoted(short(folder))}"
 
 
-def read_measured(folder: Path) -> tuple[MetricColumn, ...]:
-    """The metrics.json of a run."""
+def read_measured(folder: Path, may_be_none: bool = True) -> tuple[MetricColumn, ...]:
+    """The metrics.json of a run. `may_be_none`: of a loop, since a task has its loss at least."""
     path = folder / MEASURED
     try:
-        return tuple(build(MetricColumn, one, str(path)) for one in read_json(path))
+        found = tuple(build(MetricColumn, one, str(path)) for one in read_json(path))
+        if found or may_be_none:
+            return found
+        raise RunFolderError(f"{path} is damaged: it describes no metric")
     except (TypeError, AttributeError):
         raise RunFolderError(f"{path} is damaged: it does not describe the columns of metrics.csv") from None
 

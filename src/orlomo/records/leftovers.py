@@ -10,22 +10,31 @@ from pathlib import Path
 
 from orlomo.errors import RunFolderError
 from orlomo.files import TEMPORARY, is_there, open_to_read, remove, short, subfolder, temporary_files
+from orlomo.locks import NAME as LOCK
 from orlomo.locks import lock
 from orlomo.records.best import NEXT, READABLE
 from orlomo.records.changes import CHANGES
-from orlomo.records.folders import MEASURED, ROUNDS_FILE, WORKER_DATA, read_measured
+from orlomo.records.folders import (
+    CHECKPOINTS,
+    CONFIG,
+    CONTROL,
+    MEASURED,
+    MODEL,
+    REQUEST_NAME,
+    ROUNDS_FILE,
+    WORKER_DATA,
+    read_measured,
+)
 from orlomo.trust import SIGNATURE
-
-LOCK = ".lock"
 
 BEFORE = (MEASURED, WORKER_DATA, SIGNATURE)
 """What is written before config.toml, with which a folder becomes a run."""
 
-WRITTEN = {*BEFORE, "config.toml", CHANGES, READABLE, NEXT, "model.safetensors"}
+WRITTEN = {*BEFORE, CONFIG, CHANGES, READABLE, NEXT, MODEL}
 """What is written whole or not at all: to a temporary file first."""
 
 INSIDE = {
-    "control": re.compile(r"[0-9]{20}-[0-9a-f]{8}\.(json|answer)"),
+    CONTROL: REQUEST_NAME,
     "tensorboard": re.compile(r"events\.out\.tfevents\..+"),
 }
 """Names of our files in the folders that a run has before its first checkpoint."""
@@ -58,7 +67,7 @@ def is_unbegun(folder: Path) -> bool:
 
 def check_begun(folder: Path) -> None:
     """Where a process was killed before its run had begun, remove what it left, and say that there is no run."""
-    if is_there(folder / "config.toml") or folder.is_symlink() or not is_unbegun(folder):
+    if is_there(folder / CONFIG) or folder.is_symlink() or not is_unbegun(folder):
         return
     with closing(lock(folder)):
         _remove_rest(folder)
@@ -70,7 +79,7 @@ def forget_if_empty(folder: Path) -> None:
     """Remove a run that ended before its first report: there is nothing in it to resume."""
     if is_there(folder / "log.txt"):
         return  # it says why
-    if is_there(folder / "checkpoints") or has_rows(folder / "events.csv"):
+    if is_there(folder / CHECKPOINTS) or has_rows(folder / "events.csv"):
         return
     # What cannot be removed, or another process has taken up, is a run still: it can be resumed, and begins again.
     with contextlib.suppress(OSError, RunFolderError), closing(lock(folder)):
@@ -78,7 +87,7 @@ def forget_if_empty(folder: Path) -> None:
             _remove_inside(subfolder(folder, name), ours)
         for name in ("events.csv", "metrics.csv", ROUNDS_FILE):
             remove(folder / name)
-        remove(folder / "config.toml")  # before the rest, without which it would be no whole run
+        remove(folder / CONFIG)  # before the rest, without which it would be no whole run
         _remove_rest(folder)
 
 

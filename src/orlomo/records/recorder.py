@@ -70,14 +70,15 @@ class RunRecorder:
             self._events = TableWriter(folder / "events.csv", EVENTS, kept["events"], sealed.table("events"))
             self._metrics = TableWriter(folder / "metrics.csv", columns, kept["metrics"], sealed.table("metrics"))
             self._rounds: TableWriter | None = None
-            if Run(folder).config.is_loop or is_there(folder / ROUNDS_FILE):
+            run = Run(folder)
+            if run.config.is_loop or is_there(folder / ROUNDS_FILE):
                 size, history = kept.get("rounds", 0), sealed.table("rounds")
                 self._rounds = TableWriter(folder / ROUNDS_FILE, LOOP_ROUNDS, size, history)
             for table in self._tables.values():
                 table.flush()  # the headers are written at once: a table is never empty for long
             # The models' digests are those of when they were written.
             self._sealed = dict(sealed.files) | digests(folder, (MEASURED, WORKER_DATA))
-            best_model.settle(folder, Run(folder).metric_rows if resumed else [])
+            best_model.settle(folder, run.metric_rows if resumed else [])
             if resumed and not sealed.there:  # it began with a version that sealed nothing
                 self._sealed |= digests(folder, (MODEL, best_model.BEST))
         self._changes = to_json(read_changes(folder))

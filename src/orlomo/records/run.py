@@ -280,7 +280,7 @@ class Run:
     def measured(self) -> tuple[MetricColumn, ...]:
         """What the run's metrics are, in the order in which they are shown; the first is the most important."""
         self._say(folders.MEASURED)
-        return folders.read_measured(self.folder)
+        return folders.read_measured(self.folder, may_be_none=self.config.is_loop)
 
     @cached_property
     def worker_data(self) -> list[dict[str, Any]]:

@@ -60,8 +60,14 @@ def numbers(value: object) -> bool:
     return all(map(numbers, value.values())) if isinstance(value, dict) else value is None or number(value)
 
 
+def _sizes(value: object) -> bool:
+    """How long the tables were."""
+    good = isinstance(value, dict) and {"events", "metrics"} <= value.keys()
+    return good and _table_of(lambda size: whole(size) and size >= 0)(value)
+
+
 SHAPES: dict[str, Check] = {
-    "files": _table_of(lambda value: whole(value) and value >= 0),
+    "files": _sizes,
     "config_sha256": text,
     "changes": rows,
     "sealed": table,

@@ -17,23 +17,14 @@ from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import Drawn, RunView, Spec
+from orlomo.report.colours import LIGHT
+from orlomo.report.speed import Target
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {  # Okabe and Ito's palette: distinct for colour-blind eyes too
-    "orlomo": "#D55E00",
-    "prsgdm": "#0072B2",
-    "al-sgd": "#009E73",
-    "local-ormo-da": "#CC79A7",
-    "ormo-da": "#E69F00",
-    "asgd": "#56B4E9",
-    "local-sgd": "#000000",
-    "msgd": "#999999",
-}
-OTHER = "#7f7f7f"
-STATE_COLOURS = {"transfer": "#8c96a3", "waiting": "#c9d0d9", "lost work": "#d62728", "absent": "#d62728"}
+COLOURS, OTHER, STATE_COLOURS = LIGHT["methods"], LIGHT["other"], LIGHT["states"]
 """In a timeline; computing has the method's own colour, absent is an outline."""
 
 STATE_HEIGHTS = {"computing": 0.8, "transfer": 0.4, "waiting": 0.12, "lost work": 0.8, "absent": 0.8}
@@ -179,7 +170,7 @@ def _logarithmic(axes: Axes) -> None:
         axes.set_yscale("log")
 
 
-def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path) -> list[Path]:
+def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None) -> list[Path]:
     """The most important metric against time: the mean over the seeds, and the range from the worst to the best.
 
     Writes a PNG and an SVG file.

@@ -5,6 +5,9 @@ Both need nothing else: no network, no other file.
 
 from __future__ import annotations
 
+import base64
+import functools
+import gzip
 import html
 import io
 import json
@@ -18,11 +21,9 @@ from orlomo.files import check_target, write_text_atomically, writing_to
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
+from orlomo.report.colours import DARK, LIGHT
 from orlomo.report.figures import (
-    COLOURS,
     DRAWN,
-    OTHER,
-    STATE_COLOURS,
     STATE_HEIGHTS,
     draw_lines,
     has_columns,
@@ -33,6 +34,9 @@ from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
+
+SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "start.js")
+"""In the order in which they are put into the page."""
 
 BESIDE = ("report_loss", "delays")
 """The charts that a notebook shows beside the metrics."""
@@ -86,7 +90,7 @@ def page_content(runs: Sequence[Run], notes: Sequence[str] = (), events: Sequenc
     content: Content = {
         "title": title,
         "notes": notes,
-        "colours": {"methods": COLOURS, "other": OTHER, "states": STATE_COLOURS, "heights": STATE_HEIGHTS},
+        "colours": {"light": LIGHT, "dark": DARK, "heights": STATE_HEIGHTS},
         "charts": charts,
         "runs": views,
         "differences": differences(tables),
@@ -107,14 +111,18 @@ def _all_printable(value: object, lines: bool = False) -> object:
 
 def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
     """The page's text. `connect`: the addresses that it may ask for data, as its content security policy says them."""
+    data = json.dumps(content, allow_nan=False).replace("<", "\\u003c")  # or a name could end the script element
+    sizes = {"plotly.js (compressed)": len(_plotly()), "data": len(data)}
+    weight = ", ".join(f"{size / 1e6:.1f} MB of {name}" for name, size in sizes.items())
     parts = {
         "title": html.escape(printable(content.get("title", "orlomo"))),
         "version": __version__,
         "connect": connect,
         "style": (WEB / "page.css").read_text("utf-8"),
-        "plotly": (WEB / "plotly-basic.min.js").read_text("utf-8"),
-        "data": json.dumps(content, allow_nan=False).replace("<", "\\u003c"),  # or a name could end the script element
-        "script": (WEB / "page.js").read_text("utf-8"),
+        "plotly": _plotly(),
+        "data": data,
+        "weight": f"This page holds {weight}.",
+        "script": "\n".join((WEB / name).read_text("utf-8") for name in SCRIPTS),
     }
     # Not str.format: style and script are full of braces. Nothing that is filled in is searched again.
     before, *rest = (WEB / "page.html").read_text("utf-8").split("{{")
@@ -123,6 +131,14 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
         name, _, text = piece.partition("}}")
         pieces += [parts[name], text]
     return "".join(pieces)
+
+
+@functools.cache
+def _plotly() -> str:
+    """plotly.js as the package `plotly` brings it, compressed: a page of 2 MB instead of 5."""
+    from plotly.offline import get_plotlyjs  # not needed by most commands
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

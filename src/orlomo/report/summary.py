@@ -1,4 +1,4 @@
-"""A run in a few numbers, and runs of one method over several seeds in one row of a table."""
+"""A run in a few numbers, and what tables of numbers are written with."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from orlomo.printing import printable
 from orlomo.records.run import Run
@@ -48,7 +45,8 @@ class Summary:
 
     def to_json(self) -> dict[str, object]:
         """Plain values; NaN becomes None."""
-        return without_nan(_flat(self))
+        values = {name: value for name, value in vars(self).items() if name not in ("measured", "metrics")}
+        return without_nan({**values, **self.metrics})
 
     def line(self) -> str:
         """For display: one value per metric."""
@@ -92,73 +90,6 @@ def summarise(run: Run) -> Summary:
     )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One method over its seeds: means, and for metrics the spread (sample standard deviation), by column."""
-
-    method: str
-    runs: int
-    diverged: int
-    measured: tuple[MetricColumn, ...]
-    metrics: dict[str, float]
-    spreads: dict[str, float]
-    seconds: float
-    speed_up: float
-    mean_delay: float
-    max_delay: int
-
-    def values(self) -> dict[str, object]:
-        """One value per column of a file."""
-        return _flat(self)
-
-
-def _flat(row: Summary | Row) -> dict[str, object]:
-    """A dataclass's fields, with one entry per metric and per spread."""
-    found: dict[str, object] = {}
-    for name, value in vars(row).items():
-        if name == "metrics":
-            found |= value
-        elif name == "spreads":
-            found |= {f"{column}_spread": spread for column, spread in value.items()}
-        elif name != "measured":
-            found[name] = value
-    return found
-
-
-def rows(results: dict[str, list[Summary | None]], reference: str | None) -> list[Row]:
-    """One row per method; None stands for a run that diverged.
-
-    A speed-up is a ratio of epochs per second of the runs' clock, not of total times: a synchronous run ends on a full
-    barrier, and so may take a few more samples than an asynchronous one.
-    """
-    finished = {name: [one for one in summaries if one is not None] for name, summaries in results.items()}
-    measured = next((one.measured for done in finished.values() for one in done), ())
-    base = _pace(finished[reference]) if reference else math.nan
-    table = []
-    for name, done in finished.items():
-        values = {one.column: [summary.metrics[one.column] for summary in done] for one in measured}
-        table.append(
-            Row(
-                method=name,
-                runs=len(results[name]),
-                diverged=len(results[name]) - len(done),
-                measured=measured,
-                metrics={column: mean(own) for column, own in values.items()},
-                spreads={column: spread(own) for column, own in values.items()},
-                seconds=mean([summary.seconds for summary in done]),
-                speed_up=_pace(done) / base,
-                mean_delay=mean([summary.mean_delay for summary in done]),
-                max_delay=max((summary.max_delay for summary in done), default=0),
-            )
-        )
-    return table
-
-
-def _pace(done: list[Summary]) -> float:
-    # All epochs over all seconds; in a mean of ratios a short run would count as much as a long one.
-    return mean([one.epochs for one in done]) / mean([one.seconds for one in done])
-
-
 def mean(values: list[float]) -> float:
     """NaN of none."""
     return float(np.mean(values)) if values else math.nan
@@ -167,61 +98,6 @@ def mean(values: list[float]) -> float:
 def spread(values: list[float]) -> float:
     """The sample standard deviation; NaN of fewer than two."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
-CAPTION = "time: {kind}, to the end of the run; speed-up: {kind} time for the same number of samples"
-
-
-def shown_metrics(table: list[Row]) -> list[MetricColumn]:
-    """One column per metric that has values."""
-    every = first_of_each(table[0].measured)
-    return [one for one in every if not all(math.isnan(row.metrics[one.column]) for row in table)]
-
-
-def headings(table: list[Row]) -> tuple[str, ...]:
-    """The headings of the table's columns."""
-    labels = [one.label for one in shown_metrics(table)]
-    return ("method", *(labels or ["result"]), "time", "speed-up", "mean delay", "max delay")
-
-
-def cells(row: Row, shown: list[MetricColumn]) -> tuple[str, ...]:
-    """A row as text, one cell per heading."""
-    metrics = [one.text(row.metrics[one.column]) for one in shown] or ["-"]
-    # There is space for one spread: that of the first, the most important metric.
-    if shown and not math.isnan(row.spreads[shown[0].column]):
-        metrics[0] += f" ± {shown[0].text(row.spreads[shown[0].column]).removesuffix('%')}"
-    metrics[0] = with_diverged(metrics[0], row.diverged, row.runs)
-    return (
-        row.method,
-        *metrics,
-        number_text(row.seconds, ".0f"),
-        number_text(row.speed_up, ".2f", "x"),
-        number_text(row.mean_delay, ".1f"),
-        "-" if row.diverged == row.runs else str(row.max_delay),
-    )
-
-
-def terminal_table(table: list[Row], title: str, kind: str = "virtual") -> Table:
-    """The table for a terminal; `kind` of time."""
-    drawn = Table(
-        title=Text(printable(title)),
-        caption=CAPTION.format(kind=kind),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for heading in headings(table):
-        drawn.add_column(Text(printable(heading)), justify="left" if heading == "method" else "right", no_wrap=True)
-    for row in table:
-        drawn.add_row(*(Text(printable(cell)) for cell in cells(row, shown_metrics(table))))
-    return drawn
-
-
-def markdown_table(table: list[Row]) -> str:
-    """The table for a document."""
-    shown = shown_metrics(table)
-    return markdown(headings(table), [cells(row, shown) for row in table], words=("method",))
 
 
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[str] = ()) -> str:
@@ -233,11 +109,11 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]], words: Coll
     | orlomo | 0.1 |
     """
     rule = "|" + "".join("---|" if heading in words else "---:|" for heading in headings)
-    drawn = ["| " + " | ".join(map(_cell, row)) + " |" for row in (headings, *rows)]
+    drawn = ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in (headings, *rows)]
     return "\n".join([drawn[0], rule, *drawn[1:]]) + "\n"
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """A text that neither ends its cell nor is markup."""
     return re.sub(r"[\\|`*<>\[\]]", r"\\\g<0>", printable(text))
 

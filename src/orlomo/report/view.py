@@ -94,6 +94,11 @@ class View:
         """The timeline."""
         return self.seen.bars(self.end)
 
+    @cached_property
+    def uses(self) -> list[Use]:
+        """How each worker spent its time."""
+        return uses_of(self.seen.workers, self.bars, self.config.workers)
+
     def to_json(self) -> ViewTable:
         """All but the charts."""
         return {
@@ -106,7 +111,7 @@ class View:
             "workers": self.config.workers,
             "measured": {one.label: one.text(value) for one, value in self.last_values()},
             "facts": _facts(self.config, self.seen, self.metrics),
-            "uses": [self._use(use) for use in uses_of(self.seen.workers, self.bars, self.config.workers)],
+            "uses": [self._use(use) for use in self.uses],
             "config": configuration.write(self.config),
         }
 
@@ -177,7 +182,8 @@ def _view_of(run: Run, name: str, notes: list[str], reader: EventReader) -> tupl
 def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], losses: bool, steps: bool) -> int:
     """Read the events; how many lines are damaged."""
     try:
-        reader.update(synchronous=run.config.method.synchronous, losses=losses, steps=steps)
+        config = run.config
+        reader.update(synchronous=config.method.synchronous, losses=losses, steps=steps, workers=config.workers)
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         return 0

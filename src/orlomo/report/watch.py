@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 import time
@@ -20,6 +21,8 @@ from orlomo.report.streaming.events import EventReader
 
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
+PORTS = range(20_000, 32_000)
+"""Among them is the usual port of each run: below those that systems give to outgoing connections."""
 
 READING_SHARE = 0.1
 """Largest share of the time that reading a growing run may take from the machine that trains it."""
@@ -61,14 +64,22 @@ class Follower:
 
 
 class Watch(ThreadingHTTPServer):
-    """Serves the page and the run's data on the loopback interface, and refuses requests for another host name."""
+    """Serves the page and the run's data on the loopback interface, and refuses requests for another host name.
+
+    `port`: 0 is the run's usual one, so that an open page goes on after a restart; a free one if that is taken.
+    """
 
     daemon_threads = True
 
     def __init__(self, follower: Follower, port: int = 0):
         self.follower = follower
         self.page = page_of({"follow": "data"}, connect="'self'").encode()
-        super().__init__((LOOPBACK, port), Handler)
+        try:
+            super().__init__((LOOPBACK, port or usual_port(follower.folder)), Handler)
+        except OSError:
+            if port:
+                raise
+            super().__init__((LOOPBACK, 0), Handler)
         self.names = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         if self.server_port == HTTP_PORT:  # browsers leave this port out
             self.names |= {LOOPBACK, "localhost"}
@@ -77,6 +88,11 @@ class Watch(ThreadingHTTPServer):
     def address(self) -> str:
         """The page's address."""
         return f"http://{LOOPBACK}:{self.server_port}/"
+
+
+def usual_port(folder: Path) -> int:
+    """The same for a folder every time."""
+    return PORTS[int.from_bytes(hashlib.sha256(bytes(folder.resolve())).digest()[:4]) % len(PORTS)]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -96,19 +112,25 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/":
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
         elif self.path == "/data":
+            tag = ""
             try:
                 status, kind, content = HTTPStatus.OK, "application/json", self.server.follower.read()
+                tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+                if self.headers.get("If-None-Match") == tag:
+                    status, content = HTTPStatus.NOT_MODIFIED, b""
             except (OSError, OrlomoError) as error:  # the folder is gone
                 status, kind, content = HTTPStatus.NOT_FOUND, "text/plain", f"{error}\n".encode()
             except Exception as error:  # the page shows the message above what it has
                 text = f"the run cannot be shown: {type(error).__name__}: {error}\n"
                 status, kind, content = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode()
-            self._send(status, kind, content)
+            self._send(status, kind, content, tag)
         else:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is only / and /data\n")
 
-    def _send(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+    def _send(self, status: HTTPStatus, kind: str, content: bytes, tag: str = "") -> None:
         self.send_response(status)
+        if tag:
+            self.send_header("ETag", tag)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")

@@ -33,8 +33,8 @@ from orlomo.files import write_atomically, write_text_atomically, writing_to
 from orlomo.methods.method import Method
 from orlomo.methods.papers.orlomo import OrLoMo
 from orlomo.methods.papers.prsgdm import PRSGDm
-from orlomo.report.screen import duration
 from orlomo.report.summary import columns_of, markdown, write_rows
+from orlomo.report.terminal.screen import duration
 from orlomo.reproduce import theorem
 from orlomo.reproduce.experiment import Table
 from orlomo.reproduce.theorem_run import LAWS, Case

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from orlomo.comparing import label, settings_for
+from orlomo.comparing import settings_for
 from orlomo.config import RunConfig, from_table
 from orlomo.errors import ConfigError, require, require_at_most, unknown_name
 from orlomo.methods.registry import method_class
+from orlomo.report.rows import label
 from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
 

@@ -21,8 +21,8 @@ from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.files import read_text, write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, Row
-from orlomo.report.screen import ProgressDisplay, RunProgress, evaluation_text
-from orlomo.report.totals import RECORDED, SHOWN
+from orlomo.report.terminal.screen import ProgressDisplay, RunProgress, evaluation_text
+from orlomo.report.terminal.totals import RECORDED, SHOWN
 from orlomo.reproduce.plan import Cell
 from orlomo.resuming import resume
 from orlomo.tasks.task import Task
@@ -197,7 +197,8 @@ class _PipeCallback(Callback):
     def started(self, run: RunHandle) -> None:
         columns = run.kept.some_events(*RECORDED) if run.kept is not None else {}
         self._measured = run.measured
-        self.send("started", run.workers, run.total, columns)
+        method, clock = run.config.method, run.config.clock
+        self.send("started", run.workers, run.total, columns, method.synchronous, clock == "virtual")
 
     def event(self, row: Row) -> None:
         self.send("event", {name: row[name] for name in SHOWN if name in row})

@@ -13,8 +13,8 @@ import numpy as np
 
 from orlomo.data.catalog import DATASETS
 from orlomo.records.run import Run
-from orlomo.report.screen import duration
 from orlomo.report.summary import markdown, mean, number_text, spread, with_diverged
+from orlomo.report.terminal.screen import duration
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, Row
 from orlomo.reproduce.plan import FEWEST_GROUPS, Cell, Scale, groups
 from orlomo.tasks.data import data_size

@@ -1,14 +1,13 @@
 """Requests to a running run, as small JSON files in its folder: `control/N.json` in, `control/N.answer` back.
 
 Files need no port and no open socket, and asking takes the right to write to the run folder. Whatever is put there, a
-run goes on: what is no request is removed if its name is that of one, answered with an error, and else left alone.
+run continues: what is no request is removed if its name is that of one, answered with an error, and else left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -27,8 +26,8 @@ from orlomo.files import (
 )
 from orlomo.locks import is_being_written
 from orlomo.reading import parse_json, read_json
+from orlomo.records.folders import CONTROL, REQUEST_NAME
 
-FOLDER = "control"
 POLL_SECONDS = 0.2
 ANSWER_SECONDS = 30.0
 REQUEST_BYTES = 1000
@@ -36,10 +35,7 @@ MOST_ADDED = 1000
 """Workers that one request can add."""
 
 AT_ONCE = 16
-"""Requests that are answered before the run goes on."""
-
-NAME = re.compile(r"[0-9]{20}-[0-9a-f]{8}\.(json|answer)")
-"""Names of requests and answers: the time in nanoseconds and a random number. No other file is read or removed."""
+"""Requests that are answered before the run continues."""
 
 Request = Mapping[str, str | int]
 Handler = Callable[[Request], object]
@@ -53,7 +49,7 @@ class Control:
         self._folder: Path | None = None
         self._next_look = 0.0
         try:
-            self._folder = subfolder(folder, FOLDER)
+            self._folder = subfolder(folder, CONTROL)
         except RunFolderError as error:
             say(f"`orlomo workers` gets no answer from this run: {error}")
         for path in self._files():
@@ -64,7 +60,7 @@ class Control:
         """Those of our own names, oldest first."""
         if self._folder is None:
             return []
-        return sorted(path for path in self._folder.glob(f"*.{kind}") if NAME.fullmatch(path.name))
+        return sorted(path for path in self._folder.glob(f"*.{kind}") if REQUEST_NAME.fullmatch(path.name))
 
     def answer(self, handle: Handler) -> None:
         """Let `handle` answer what has been asked since; an `OrlomoError` is an answer too."""
@@ -130,7 +126,7 @@ def ask(folder: Path, request: Request) -> Any:
     # The time comes first, so that requests are handled in the order in which they were made.
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
     with writing_to(folder):
-        path = subfolder(folder, FOLDER, make=True) / name
+        path = subfolder(folder, CONTROL, make=True) / name
         _write(path, request)  # atomically: the run never reads half a request
     until = time.monotonic() + ANSWER_SECONDS
     answered = path.with_suffix(".answer")

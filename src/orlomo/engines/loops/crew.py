@@ -59,7 +59,7 @@ class LoopCrew(ABC, Generic[M]):
         self._gathering: float | None = None  # since when
         self.members: dict[int, M] = {}
         self.later: list[CrewEvent] = []  # what the next `wait` returns first
-        self._leavers: list[M] = []  # whose programs go on after they have left the run
+        self._leavers: list[M] = []  # whose programs continue after they have left the run
 
     def __enter__(self) -> Self:
         return self

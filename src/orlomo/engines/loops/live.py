@@ -75,7 +75,7 @@ class LiveLoop(Live):
                 self._parked.append(assignment.worker)
 
     def _wake(self) -> None:
-        """Workers for which there are no samples leave the barrier; those that wait for some go on where there are.
+        """Workers for which there are no samples leave the barrier; those that wait for some continue where there are.
 
         Called when an event is recorded whole: what happens here are events of their own.
         """

@@ -105,8 +105,9 @@ class Block:
 class Table:
     """A CSV file that is being read, by its declared types: q a whole number, d a number, s text.
 
-    `names`: of its columns. `position`: bytes up to the end of the last whole line that was read; where reading goes on
-    with what was added since. `cut_off`: whether something comes after that. `saw` is called with all that is read.
+    `names`: of its columns. `position`: bytes up to the end of the last whole line that was read; where reading
+    continues with what was added since. `cut_off`: whether something comes after that. `saw` is called with all that
+    is read.
     """
 
     def __init__(

@@ -196,7 +196,7 @@ def _divided(mantissa: Words, power: Positions) -> tuple[Floats, NDArray[np.bool
     low = (mantissa - high.astype(np.uint64)).view(np.int64).astype(np.float64)
     divisor = POWERS[power]
     quotient = high / divisor
-    # The remainder, exactly but for a rounding far below a digit of the quotient: the product of quotient and divisor
+    # The remainder, exact except for a rounding far below a digit of the quotient: the product of quotient and divisor
     # is the sum of two floats (Dekker's product), and the first of them is near `high`.
     product = quotient * divisor
     part = quotient * SPLITTER

@@ -17,6 +17,7 @@ from orlomo.records.parsing.blocks import Block, Table
 from orlomo.records.parsing.fields import key
 from orlomo.records.tables import EVENTS, Columns, usable
 from orlomo.report.streaming.pieces import Merger
+from orlomo.report.streaming.tallies import Tallies
 from orlomo.report.streaming.thinning import POSITION, Counts, Thinner, joined
 from orlomo.report.streaming.workers import grouped
 from orlomo.report.timeline import BARS, Bars, WorkerCounts, drawn
@@ -75,14 +76,15 @@ class Part:
 
 
 class Events:
-    """What is shown of events, added up."""
+    """What is shown of events, added up. `workers`: how many the run began with."""
 
-    def __init__(self, synchronous: bool = False, losses: bool = False, steps: bool = False):
+    def __init__(self, synchronous: bool = False, losses: bool = False, steps: bool = False, workers: int = 0):
         self.lines = self.whole = 0  # in the file, and of them those that can be shown
         self.last_finish = np.nan  # of the last report
         self.has_weights = self.has_losses = False
         self.delays = Counts()
         self.workers = WorkerCounts()
+        self.tallies = Tallies(workers)
         self._more = ("loss",) * losses + ("local_steps",) * steps
         self._merger = Merger(BARS, synchronous)
         self._thinners = {name: Thinner(name) for name in IN_CHARTS if name != "loss" or losses}
@@ -117,6 +119,7 @@ class Events:
         groups = grouped(columns["worker"])
         self._merger.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
         self.workers.add(groups, part.kind, columns["delay"], columns.get("local_steps", np.zeros(0, dtype=np.int64)))
+        self.tallies.add(groups, part.kind, columns["compute"], columns["eta"])
         if not len(reports):
             return
         everything = len(reports) == len(part)
@@ -189,12 +192,15 @@ class EventReader:
         self.missing: list[str] = []  # columns that the file does not have
         self._saw = saw
         self._table: Table | None = None
-        self._settings: tuple[bool, bool, bool] | None = None
+        self._settings: tuple[bool, bool, bool, int] | None = None
         self._known: tuple[int, int, bytes] | None = None
 
-    def update(self, *, synchronous: bool, losses: bool, steps: bool) -> None:
-        """Read what is new. `losses`, `steps`: whether the losses of the reports, and the local steps are needed."""
-        settings = (synchronous, losses, steps)
+    def update(self, *, synchronous: bool, losses: bool, steps: bool, workers: int = 0) -> None:
+        """Read what is new. `losses`, `steps`: whether the losses of the reports, and the local steps are needed.
+
+        `workers`: how many the run began with.
+        """
+        settings = (synchronous, losses, steps, workers)
         if self._table is None or settings != self._settings or self._identity() != self._known:
             self.events, self._settings, self._table = Events(*settings), settings, None
             self._table = Table(self.path, EVENTS, saw=self._saw)

@@ -1,32 +1,184 @@
 "use strict";
-// Draws the runs in #data. Where that names an address to follow, asks it for new data once per second.
+// The frame of the page: state, helpers and what every chart shares. The other scripts add themselves to it:
+//   Object.assign(KINDS, { bars })   where bars = (spec, run) => ... draws a declared chart; of kind `lines`: of all runs
+//   parts.push((run) => ...)         is called for new data, another run, another theme; `card` gives it a place
+// Names and texts of runs are hostile: they become text (`element`), or go through `plain` where plotly reads HTML.
 
-const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
-const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
-const clock = (runs) => (new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock);
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
-const against = {}; // by chart: what the curves are drawn against, where it is not time
 let page = JSON.parse(document.getElementById("data").textContent);
-let chosen = 0;
+let chosen = 0; // the run that is shown in detail
+const KINDS = {}, parts = [];
+const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
+const against = {}; // by chart: what the curves are drawn against, where it is not time
 
-const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const root = document.documentElement;
+const variable = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 const element = (name, content = "", attributes = {}) => {
   const made = Object.assign(document.createElement(name), attributes);
   made.append(...[].concat(content));
   return made;
 };
-const number = (value, digits = 3) =>
-  value === null || value === undefined ? "–" : Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
-const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // plotly reads some HTML in names
+const number = (value, digits = 3) => {
+  if (value === null || value === undefined) return "–";
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
+};
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : (100 * value).toFixed(digits) + "%");
+const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;"); // plotly reads some HTML in names
 const label = (text) => text.replaceAll("_", " ");
+const clock = (runs) => (new Set(runs.map((run) => run.clock)).size > 1 ? "seconds (virtual where simulated)" : runs[0].clock);
+
+// Colours: one per method, everywhere the same; methods that have none of their own get those that are left.
+
+const palette = () => page.colours[root.dataset.theme === "dark" ? "dark" : "light"];
 
 function colour(run) {
-  return run.method === "local-sgd" ? variable("--fore") : page.colours.methods[run.method] || page.colours.other;
+  const { methods, other } = palette();
+  if (methods[run.method]) return methods[run.method];
+  const own = [...new Set(page.runs.map((one) => one.method))];
+  const left = Object.keys(methods).filter((name) => !own.includes(name)).reverse();
+  const place = own.filter((name) => !methods[name]).indexOf(run.method);
+  return methods[left[place]] || other;
 }
 
-function line(run, number) { // `number`: of this curve among those of its method
-  return { color: colour(run), dash: DASHES[number % DASHES.length], width: 2 + 1.5 * Math.floor(number / DASHES.length) };
+const swatch = (run) => {
+  const made = element("span", "", { className: "swatch" });
+  made.style.background = colour(run);
+  return made;
+};
+
+// Cards: `card` makes one in a section, or finds it again, and returns its body.
+
+function card(section, id, { title = "", note = "", wide = false, chart = false } = {}) {
+  if (!document.getElementById(id)) {
+    const heading = element("h3", title, { id: `title-${id}`, hidden: !title });
+    const tools = element("div", "", { className: "tools", role: "group" });
+    tools.setAttribute("aria-label", `${title}: controls`);
+    const head = element("header", [element("div", [heading, element("p", note, { className: "note", hidden: !note })]), tools]);
+    const body = element("div", "", { id, className: chart ? "chart" : "body" });
+    const made = element(chart ? "figure" : "div", title || note ? [head, body] : body, { className: wide ? "card wide" : "card" });
+    if (title) made.setAttribute("aria-labelledby", heading.id);
+    if (chart) readable(made, body, tools);
+    document.querySelector(`#section-${section} .cards`).append(made);
+  }
+  return document.getElementById(id);
+}
+
+const cardOf = (id) => document.getElementById(id).closest(".card");
+
+function retitle(id, title, note = "") {
+  const heading = document.getElementById(`title-${id}`), below = heading.nextElementSibling;
+  Object.assign(heading, { textContent: title, hidden: !title });
+  Object.assign(below, { textContent: note, hidden: !note });
+}
+
+function readable(made, body, tools) { // what a chart has for the keyboard and for screen readers
+  const summary = element("p", "", { className: "unseen", id: `summary-${body.id}` });
+  const data = element("details", [element("summary", "Data table"), element("div", "", { className: "scroll", tabIndex: 0 })], { className: "data" });
+  data.addEventListener("toggle", () => fillData(body.id));
+  made.append(summary, data);
+  body.tabIndex = 0;
+  body.setAttribute("role", "group");
+  body.setAttribute("aria-roledescription", "chart");
+  body.setAttribute("aria-labelledby", `title-${body.id}`);
+  body.setAttribute("aria-describedby", summary.id);
+  zoomable(body, tools);
+}
+
+function choices(id, options, value, choose) { // a switch above a chart; options: texts by value
+  const tools = cardOf(id).querySelector(".tools"), found = tools.querySelector(".switch");
+  const focused = found?.contains(document.activeElement) && document.activeElement.value;
+  const made = element("div", Object.entries(options).map(([key, text]) => {
+    const button = element("button", text, { type: "button", value: key, onclick: () => choose(key) });
+    button.setAttribute("aria-pressed", String(key === value));
+    return button;
+  }), { className: "switch", role: "group" });
+  if (found) found.replaceWith(made); else tools.prepend(made);
+  if (focused) made.querySelector(`[value="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function table(target, headings, rows, caption = "") { // cells are texts, numbers or elements
+  const cell = (name, content) => element(name, content instanceof Node ? content : String(content));
+  const first = (content) => Object.assign(cell("th", content), { scope: "row" });
+  const heads = element("tr", headings.map((content) => Object.assign(cell("th", content), { scope: "col" })));
+  const body = rows.map(([name, ...cells]) => element("tr", [first(name), ...cells.map((content) => cell("td", content))]));
+  const made = element("table", [element("caption", caption, { className: "unseen" }), element("thead", heads), element("tbody", body)]);
+  const place = target.classList.contains("scroll") ? target : target.querySelector(":scope > .scroll") || target.appendChild(element("div", "", { className: "scroll" }));
+  const { scrollLeft, scrollTop } = place;
+  place.replaceChildren(made);
+  Object.assign(place, { scrollLeft, scrollTop });
+  return made;
+}
+
+// Charts. `draw` takes plotly's traces and layout, and besides: `summary` (a text for screen readers), `rows` (a function
+// that gives [headings, rows] for the data table), `height`, `tall` (pixels more, for a long legend).
+
+const drawings = {}; // by chart: what its summary and its data table are made from
+
+function draw(id, traces, more = {}) {
+  const { summary, rows, height, tall, xaxis, yaxis, ...rest } = more;
+  const fore = variable("--fore"), dim = variable("--dim"), line = variable("--line"), grid = variable("--grid");
+  const axis = { gridcolor: grid, zerolinecolor: line, linecolor: line, tickfont: { color: dim }, automargin: true, title: { standoff: 8 } };
+  const titled = (one) => (one?.title ? { ...one, title: { standoff: 8, font: { color: dim, size: 12 }, ...one.title } } : one);
+  const layout = {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fore, family: "system-ui, sans-serif", size: 12 },
+    margin: { l: 50, r: 12, t: 10, b: 42 }, hovermode: "closest", uirevision: `${id}-${chosen}`, showlegend: false,
+    hoverlabel: { bgcolor: variable("--panel"), bordercolor: line, font: { color: fore } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, maxheight: 40 + (tall || 0) }, ...rest,
+    xaxis: { ...axis, ...titled(xaxis) }, yaxis: { ...axis, ...titled(yaxis) },
+  };
+  const target = document.getElementById(id);
+  if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
+  target.style.height = height ? `${height}px` : "";
+  if (tall) target.style.height = `${target.clientHeight + tall}px`;
+  drawings[id] = { traces, summary, rows, first: { x: { ...layout.xaxis }, y: { ...layout.yaxis } } }; // copies: plotly writes into them
+  keepZoom(id, layout);
+  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false, doubleClick: false });
+  target.querySelector(".svg-container")?.setAttribute("aria-hidden", "true"); // its text is in the summary and the table
+  document.getElementById(`summary-${id}`).textContent = summary || described(traces, layout);
+  watchZoom(id);
+  fillData(id);
+}
+
+function nothing(id, text) {
+  const target = document.getElementById(id);
+  Plotly.purge(target);
+  target.classList.remove("js-plotly-plot"); // which plotly leaves there
+  target.replaceChildren(element("p", text));
+  target.style.height = "auto";
+  delete drawings[id];
+  document.getElementById(`summary-${id}`).textContent = text;
+  fillData(id);
+}
+
+function described(traces, layout) { // in words, where a chart has no better summary
+  const name = (axis) => axis?.title?.text || "value";
+  const texts = traces.filter((trace) => trace.y?.length).map((trace) => {
+    const across = trace.orientation === "h", values = [...(across ? trace.x : trace.y)].filter((value) => typeof value === "number");
+    if (!values.length) return "";
+    const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
+    return `${trace.name || "values"}: ${plural(values.length, "point")}, ${number(low)} to ${number(high)}, the last ${number(values.at(-1))}`;
+  }).filter(Boolean);
+  const more = texts.length > 8 ? `; and ${texts.length - 8} more` : "";
+  return `${name(layout.yaxis)} against ${name(layout.xaxis)}. ${texts.slice(0, 8).join("; ")}${more}.`;
+}
+
+const MOST_ROWS = 1000; // in a data table
+
+function fillData(id) {
+  const data = cardOf(id).querySelector("details.data"), drawing = drawings[id];
+  data.hidden = !drawing;
+  if (!drawing || !data.open) return;
+  const [headings, rows] = drawing.rows ? drawing.rows() : rowsOf(id, drawing.traces);
+  table(data.querySelector(".scroll"), headings, rows.slice(0, MOST_ROWS), document.getElementById(`title-${id}`).textContent);
+  if (rows.length > MOST_ROWS) data.querySelector(".scroll").append(element("p", `${number(rows.length - MOST_ROWS)} more rows are not shown here; orlomo export writes all.`));
+}
+
+function rowsOf(id, traces) {
+  const axes = document.getElementById(id).layout, name = (axis, other) => axis?.title?.text || other;
+  const text = (value) => (typeof value === "number" ? number(value, 5) : value ?? "–");
+  const rows = traces.flatMap((trace) => Array.from(trace.y || [], (y, i) => [trace.name || "", text(trace.x?.[i]), text(y)]));
+  return [["series", name(axes.xaxis, "x"), name(axes.yaxis, "y")], rows];
 }
 
 function legend(id, names) { // shown for several names; higher where they take more than one row
@@ -35,190 +187,20 @@ function legend(id, names) { // shown for several names; higher where they take 
   return names.length > 1 ? { showlegend: true, tall: 20 * Math.max(0, rows - 1) } : {};
 }
 
-function sections() { // one per chart that is declared
-  for (const chart of page.charts) {
-    if (document.getElementById(chart.name) || !page.runs.some((run) => chart.name in run.charts)) continue;
-    const lines = chart.kind === "lines";
-    const parts = [element("h2", chart.title + (lines ? " against" : ""))];
-    if (chart.note) parts.push(element("p", chart.note));
-    if (lines) parts.push(element("div", Object.entries(LABELS).map(([by, text]) => element("button", text, { type: "button", value: by, onclick: () => { against[chart.name] = by; render(); } })), { className: "switch" }));
-    parts.push(element("div", "", { id: chart.name, className: "chart" }));
-    const section = element("section", parts, { className: chart.kind === "timeline" ? "wide" : "" });
-    document.querySelector("main").insertBefore(section, document.getElementById(lines ? "choice" : "uses-section"));
-  }
+const SECTIONS = { lines: "curves", timeline: "timelines", report_loss: "curves", eta: "weights", groups: "audit" };
+const sectionOf = (spec) => spec.section ?? SECTIONS[spec.name] ?? SECTIONS[spec.kind] ?? "delays";
+
+const found = (spec, run) => (spec.kind === "lines" ? page.runs : [run]).map((one) => one.charts[spec.name]).filter((columns) => columns !== undefined);
+
+function declare(spec, run) { // a card for a chart of charts.py; all have one before the first is drawn, or it would not fit
+  if (!page.runs.some((one) => spec.name in one.charts)) return;
+  card(sectionOf(spec), spec.name, { title: spec.title, note: spec.note, wide: spec.wide ?? spec.kind === "timeline", chart: true });
+  cardOf(spec.name).hidden = !found(spec, run).length;
 }
 
-function draw(id, traces, more = {}) {
-  const fore = variable("--fore"), line = variable("--line");
-  const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, title: { standoff: 8 } };
-  const layout = {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: fore, family: "system-ui, sans-serif", size: 12 },
-    margin: { l: 50, r: 12, t: 8, b: 42 }, hovermode: "closest", uirevision: `${id}-${chosen}-${against[id] || ""}`, showlegend: false,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, maxheight: 40 + (more.tall || 0) }, ...more,
-    xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
-  };
-  const target = document.getElementById(id);
-  if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
-  target.style.height = more.height ? `${more.height}px` : "";
-  if (more.tall) target.style.height = `${target.clientHeight + more.tall}px`; // a long legend
-  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false });
+function declared(spec, run) {
+  const columns = found(spec, run);
+  if (!columns.length) return;
+  if (columns.every((one) => typeof one === "string")) nothing(spec.name, columns[0]);
+  else KINDS[spec.kind](spec, run);
 }
-
-function nothing(id, text) {
-  const target = document.getElementById(id);
-  Plotly.purge(target);
-  target.classList.remove("js-plotly-plot"); // which plotly.js leaves there
-  target.replaceChildren(element("p", text));
-  target.style.height = "auto";
-}
-
-function logarithmic(columns) {
-  const values = columns.flat().filter((value) => value > 0);
-  if (columns.flat().some((value) => value !== null && value <= 0)) return {};
-  const decades = Math.log10(values.reduce((a, b) => Math.max(a, b), 0) / values.reduce((a, b) => Math.min(a, b), Infinity));
-  return { type: "log", exponentformat: "power", dtick: decades > 1.5 ? 1 : "D2" };
-}
-
-function lines(chart) {
-  const id = chart.name, by = against[id] || chart.x, buttons = document.getElementById(id).previousElementSibling;
-  const drawn = page.runs.filter((run) => typeof run.charts[id] === "object");
-  buttons.hidden = !drawn.length;
-  for (const button of buttons.children) button.setAttribute("aria-pressed", String(by === button.value));
-  if (!drawn.length) return nothing(id, page.runs.map((run) => run.charts[id]).find((text) => text) || "");
-  const seen = {}, curves = drawn.flatMap((run) => Object.entries(run.charts[id]).map(([text, curve], _, own) => {
-    const number = seen[run.method] = (seen[run.method] ?? -1) + 1;
-    return { run, curve, number, name: drawn.length === 1 ? text : run.name + (own.length > 1 ? `, ${text}` : "") };
-  }));
-  const traces = curves.map(({ run, curve, number, name }) => ({
-    type: "scatter", mode: curve[chart.y].length < (curves.length < 9 ? 60 : 2) ? "lines+markers" : "lines", name: plain(name),
-    x: curve[by], y: curve[chart.y], line: line(run, number), marker: { size: 5 },
-  }));
-  const axis = chart.log ? logarithmic(traces.map((trace) => trace.y)) : {};
-  draw(id, traces, { xaxis: { title: { text: by === "seconds" ? clock(drawn) : LABELS[by] } }, yaxis: { title: { text: plain(chart.y_label) }, ...axis }, ...legend(id, curves.map((one) => one.name)) });
-}
-
-function facts() {
-  document.getElementById("facts").replaceChildren(...page.runs.map((run) => {
-    const swatch = element("span", "", { className: "swatch" });
-    swatch.style.background = colour(run);
-    const f = run.facts;
-    const shown = {
-      ...run.measured, "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`,
-      "reports": number(f.reports), [run.clock]: number(f.seconds, 4), "reports per second": number(f.reports_per_second),
-      "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
-    };
-    const cells = Object.entries(shown).map(([label, value]) => element("div", [element("b", value), element("span", label)]));
-    const title = `${run.name}: ${run.method} on ${run.task}, ${plural(run.workers, "worker")}, ${run.engine}, ${run.state}`;
-    return element("div", [element("h2", [swatch, title]), element("div", cells, { className: "facts" })], { className: "run" });
-  }));
-}
-
-function choice() {
-  const target = document.getElementById("choice");
-  if (page.runs.length < 2 || target.childElementCount) return;
-  const select = element("select", page.runs.map((run, i) => element("option", run.name, { value: i, selected: i === chosen })), { id: "run" });
-  select.onchange = () => { chosen = Number(select.value); render(); };
-  target.replaceChildren(element("label", ["Below: ", select], { htmlFor: "run" }));
-}
-
-function timeline(chart, run) {
-  const id = chart.name, t = run.charts[id];
-  const workers = [...new Set(t.worker)].sort((a, b) => a - b), row = new Map(workers.map((worker, i) => [worker, i]));
-  const roomy = t.worker.length / workers.length < document.getElementById(id).clientWidth / 12;
-  const edge = roomy ? 0.7 : 0; // a gap between rounds, where there is space for it
-  const states = page.colours.states, gone = states.absent;
-  const traces = t.states.map((state, code) => {
-    const positions = t.state.flatMap((value, i) => (value === code ? [i] : []));
-    return {
-      type: "bar", orientation: "h", name: state, y: positions.map((i) => row.get(t.worker[i])), base: positions.map((i) => t.begin[i]),
-      x: positions.map((i) => t.end[i] - t.begin[i]), width: page.colours.heights[state], customdata: positions.map((i) => [t.end[i], t.rounds[i], t.worker[i]]),
-      marker: {
-        // Not quite opaque: plotly.js would draw what is opaque a pixel wide at least, and narrow bars would hide others.
-        color: state === "absent" ? "#00000000" : (states[state] || colour(run)) + (state === "lost work" ? "" : "fc"),
-        line: state === "absent" ? { width: 1, color: gone } : { width: edge, color: variable("--panel") },
-        pattern: { shape: { "lost work": "/", absent: "x" }[state] || "", fgcolor: gone, size: 6, solidity: 0.2 },
-      },
-      hovertemplate: `worker %{customdata[2]}: ${state}<br>%{base:.4g} to %{customdata[0]:.4g} (rounds: %{customdata[1]})<extra></extra>`,
-    };
-  }).filter((trace) => trace.y.length);
-  const rows = workers.length, labelled = workers.filter((_, i) => i % Math.ceil(rows / 40) === 0);
-  draw(id, traces, { barmode: "overlay", bargap: 0, height: Math.min(900, 110 + 22 * rows), dragmode: "zoom", ...legend(id, traces.map((trace) => trace.name)), showlegend: true,
-    xaxis: { title: { text: run.clock } }, yaxis: { title: { text: chart.y_label }, autorange: "reversed", tickvals: labelled.map((worker) => row.get(worker)), ticktext: labelled } });
-}
-
-function bars(chart, run) {
-  const c = run.charts[chart.name], left = c[chart.x], x = chart.x_label || run.clock;
-  draw(chart.name, [{
-    type: "bar", x: left.map((first, i) => first + (c.width[i] - 1) / 2), y: c[chart.y], width: c.width, marker: { color: colour(run) },
-    customdata: left.map((first, i) => (c.width[i] === 1 ? first : `${first} to ${first + c.width[i] - 1}`)), hovertemplate: `${plain(x)} %{customdata}: %{y} ${plain(chart.y_label)}<extra></extra>`,
-  }], { bargap: 0.05, xaxis: { title: { text: plain(x) }, tickformat: "d", dtick: left.at(-1) + c.width.at(-1) < 12 ? 1 : null }, yaxis: { title: { text: plain(chart.y_label) } } });
-}
-
-function dots(chart, run) {
-  const c = run.charts[chart.name], x = c[chart.x], y = c[chart.y], shown = c.shown;
-  const named = Object.keys(c).filter((name) => name !== "shown" && (name !== chart.x || chart.x_label)); // the time is on the axis
-  const scale = { color: c[chart.colour], colorscale: "Cividis", reversescale: variable("--back") !== "#12161c", size: 7, showscale: true, colorbar: { title: { text: chart.colour, side: "right" }, thickness: 10 }, line: { width: 0.5, color: variable("--dim") } };
-  const range = (name, edge) => (shown ? { range: [shown[name][0] - edge, shown[name][1] + edge] } : {});
-  draw(chart.name, [{
-    type: "scatter", mode: "markers", x, y, marker: chart.colour ? scale : { color: colour(run), size: 4, opacity: 0.6 }, cliponaxis: Boolean(shown),
-    text: x.map((_, i) => named.map((name) => `${label(name)} ${number(c[name][i])}`).join("<br>")), hovertemplate: "%{text}<extra></extra>",
-  }], { xaxis: { title: { text: plain(chart.x_label || run.clock) }, ...range(chart.x, 1) }, yaxis: { title: { text: plain(chart.y_label) }, ...(chart.log ? logarithmic([y]) : { rangemode: "tozero" }), ...range(chart.y, 0.7) } });
-}
-
-const KINDS = { bars, dots, timeline };
-
-function chart(one, run) { // a chart that shows one run
-  const columns = run.charts[one.name], target = document.getElementById(one.name);
-  if (target) target.parentElement.hidden = columns === undefined;
-  if (typeof columns === "string") nothing(one.name, columns);
-  else if (columns) KINDS[one.kind](one, run);
-}
-
-function table(id, headings, rows) {
-  const row = (name, cells) => element("tr", cells.map((cell) => element(name, String(cell))));
-  const target = document.getElementById(id), { scrollTop, scrollLeft } = target;
-  target.replaceChildren(element("table", [element("thead", row("th", headings)), element("tbody", rows.map((cells) => row("td", cells)))]));
-  Object.assign(target, { scrollTop, scrollLeft });
-}
-
-function render() {
-  const run = page.runs[chosen];
-  document.getElementById("title").textContent = document.title = page.title;
-  say(page.notes);
-  facts(); choice(); sections();
-  for (const one of page.charts) one.kind === "lines" ? lines(one) : chart(one, run);
-  const own = run.uses.some((u) => u.data !== undefined); // workers with data of their own
-  table("uses", ["worker", ...(own ? ["data", "samples", "epochs of them"] : []), "rounds", "computing", "in transfer", "waiting", "absent", "mean delay", "longest delay"],
-    run.uses.map((u) => [u.worker, ...(own ? [u.data, u.samples, number(u.epochs)] : []), u.rounds, percent(u.computing), percent(u.transfer), percent(u.waiting), percent(u.absent), number(u.mean_delay), u.max_delay]));
-  const differing = Object.entries(page.differences);
-  document.getElementById("differences-section").hidden = !differing.length;
-  table("differences", ["setting", ...page.runs.map((r) => r.name)], differing.map(([name, values]) => [name, ...values]));
-  const settings = document.getElementById("config");
-  if (!settings.childElementCount) settings.append(...page.runs.map((r) => element("details", [element("summary", r.name), element("pre", r.config)], { open: page.runs.length === 1 })));
-  document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
-}
-
-function say(notes) {
-  document.getElementById("state").replaceChildren(...notes.map((note) => element("span", note + " ", { className: "alert" })));
-}
-
-async function newData() {
-  const answer = await fetch(page.follow, { cache: "no-cache" });
-  return [answer.ok, await answer.text()];
-}
-
-async function follow() {
-  setTimeout(follow, 1000);
-  if (follow.asking) return;
-  follow.asking = true;
-  const [good, text] = await newData().catch(() => [false, "orlomo watch has ended; this is what it showed last."]);
-  follow.asking = false;
-  if (!good) return say([text]);
-  if (text === follow.last) return say(page.notes);
-  follow.last = text;
-  page = JSON.parse(text);
-  render();
-}
-
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (page.runs) render(); });
-if (page.follow) follow(); else render();

@@ -93,7 +93,7 @@ class Ordered(ABC):
         self.session.whole = True
 
     def wake(self) -> None:
-        """Workers that wait for samples go on where there are some; after every event."""
+        """Workers that wait for samples continue where there are some; after every event."""
         parked, self.parked = self.parked, []
         self.hand([self.held[worker] for worker in parked if worker in self.held])
 

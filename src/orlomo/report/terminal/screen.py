@@ -14,23 +14,29 @@ from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.text import Text
 
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.printing import printable, say
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.totals import ASCII_BLOCKS, BLOCKS, RECORDED, Totals
+from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs
+from orlomo.report.terminal.totals import RECORDED, Totals
+from orlomo.report.terminal.workers import drawn_delays, drawn_workers
 
-LINE_SECONDS = 5.0
-"""Between lines where there is no terminal."""
+LINE_SECONDS = (5.0, 60.0)
+"""Between lines where there is no terminal: at first, and at most once a run has taken long."""
+
+LINE_SHARE = 0.1
+"""A tenth of the time so far: a log of a run of hours has no thousand lines."""
 
 REFRESH_SECONDS = 0.1
 """Between updates of the numbers."""
 
-FRAME_LINES = 6
-"""Lines of the screen that are neither bars nor workers."""
+FEWEST_COLUMNS = 60
+"""Of a bar that shares its line with its name and the time left."""
+
+LONGEST_NAME = 24
 
 
 class RunProgress:
@@ -41,13 +47,20 @@ class RunProgress:
         self.totals = Totals()
         self.reports, self.total = 0, 0
         self.evaluated = ""
+        self.is_virtual = False
         self.first: tuple[int, int] | None = None  # reports and samples at the first report of this process
         self._display = display
         self._loss = math.nan
 
-    def begin(self, workers: int, total: int, kept: Columns | None) -> None:
-        """The run begins, or continues with what it has kept of its trace; `total` reports are planned."""
-        self.totals, self.total = Totals.begin(workers, kept), total
+    def begin(
+        self, workers: int, total: int, kept: Columns | None, synchronous: bool = False, virtual: bool = True
+    ) -> None:
+        """The run begins, or continues with what it has kept of its trace; `total` reports are planned.
+
+        `virtual`: its clock; else its workers must be started.
+        """
+        self.totals = Totals.begin(workers, kept, synchronous=synchronous, starting=not virtual)
+        self.total, self.is_virtual = total, virtual
 
     def event(self, row: Row) -> None:
         """A row of the trace."""
@@ -70,6 +83,11 @@ class RunProgress:
         self._display.finish(self, announce)
 
     @property
+    def share(self) -> float:
+        """Of the planned reports, those that are in."""
+        return min(1.0, self.reports / self.total) if self.total else 0.0
+
+    @property
     def steps_left(self) -> float:
         """Local steps still to do."""
         return self.steps * (1 - self.reports / self.total) if self.total else self.steps
@@ -82,42 +100,42 @@ class RunProgress:
         return self.steps * (self.reports - self.first[0]) / self.total, self.totals.samples - self.first[1]
 
     @property
-    def facts(self) -> str:
-        """The loss, smoothed, and the newest evaluation."""
+    def counted(self) -> str:
+        """The reports so far."""
+        return f"{self.reports:,} of {self.total:,} reports" if self.total else f"{self.reports:,} reports"
+
+    @property
+    def facts(self) -> list[str]:
+        """The loss, smoothed, the newest evaluation, and the time on a virtual clock."""
         loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # a loop of the user's own reports none
-        return "  ".join(part for part in (loss, self.evaluated) if part)
+        clock = f"{self.totals.seconds:,.0f} virtual s" if self.is_virtual and self.reports else ""
+        return [part for part in (loss, self.evaluated, clock) if part]
 
 
 class ProgressDisplay:
     """Shows runs on standard error; use it as a context manager. With `quiet` it shows nothing.
 
     On a screen: one bar for all runs where there are several, one for each run at work, and the workers and delays of
-    the first of these.
+    the first of these. `console`: where it is drawn, in place of standard error.
     """
 
-    def __init__(self, quiet: bool = False, runs: int = 1):
-        self._console = Console(stderr=True, quiet=quiet)
-        self._is_screen = not quiet and self._console.is_terminal
+    def __init__(self, quiet: bool = False, runs: int = 1, console: Console | None = None):
+        self._console = console or Console(stderr=True, quiet=quiet)
+        # Not `is_terminal` alone: FORCE_COLOR makes rich take the log of a build for a terminal.
+        real = console is not None or (sys.stderr is not None and sys.stderr.isatty())
+        self._is_screen = not quiet and real and self._console.is_terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}", markup=False),
-            console=self._console,
-            expand=True,
-        )
-        self._all = self._bars.add_task("training", total=None, facts="")
-        self._at_work: dict[RunProgress, TaskID] = {}
+        self._at_work: list[RunProgress] = []
         self._steps = self._samples = 0.0  # of this process, in runs that are over
         self._first_report: float | None = None
         self._next_update, self._next_line = 0.0, math.inf
+        self._left, self._pace = "", ""
         self._runs, self._over, self._several = runs, 0, runs > 1
         self._steps_waiting = float(runs)  # of runs that have not begun: each counts the same, unless `begin` says more
 
     def __enter__(self) -> Self:
         if self._is_screen:
-            self._live = Live(get_renderable=self._screen, console=self._console, transient=True, refresh_per_second=5)
+            self._live = Live(get_renderable=self.screen, console=self._console, transient=True, refresh_per_second=5)
             self._live.start()
         return self
 
@@ -136,46 +154,49 @@ class ProgressDisplay:
         """One more run at work; `steps` are its local steps."""
         run = RunProgress(self, name, steps)
         self._steps_waiting -= steps
-        self._bars.update(self._all, description="all runs", visible=self._several)
-        self._at_work[run] = self._bars.add_task(run.name, total=None, facts="")
+        self._at_work.append(run)
         return run
 
     def update(self, run: RunProgress) -> None:
         """A run has one more report: show it, but not more often than a reader can follow."""
         now, ends = time.monotonic(), run.reports >= run.total
         if self._first_report is None:  # the pace is counted from here: loading and compiling would distort it
-            self._first_report, self._next_line = now, now + LINE_SECONDS
+            self._first_report, self._next_line = now, now + LINE_SECONDS[0]
         prints = not self._is_screen and now >= self._next_line and not ends
         if now < self._next_update and not ends and not prints:
             return
         self._next_update = now + REFRESH_SECONDS
-        share, (left, pace) = run.reports / run.total, self._time_left(now)
-        facts = run.facts if self._several else f"{left}  {run.facts}  {pace}"
-        self._bars.update(self._at_work[run], completed=share, total=1.0, facts=facts)
-        whole = f"{self._over} of {self._runs} done, {left}, {pace}"
-        steps = self._steps_done()
-        self._bars.update(self._all, completed=steps, total=max(steps + self._steps_left(), 1e-9), facts=whole)
+        self._left, self._pace = self._time_left(now)
         if prints:
-            self._next_line = now + LINE_SECONDS
-            reports = f"{run.name}: {share:.0%}, {run.reports:,} of {run.total:,} reports"
-            parts = (whole + "; " + reports, run.facts) if self._several else (reports, left, run.facts, pace)
-            self._line(", ".join(part for part in parts if part))
+            soonest, latest = LINE_SECONDS
+            self._next_line = now + min(latest, max(soonest, LINE_SHARE * (now - self._first_report)))
+            parts = [f"{run.name}: {run.share:.0%}", run.counted]
+            if self._several:
+                parts = [
+                    f"{self._over} of {self._runs} runs done",
+                    self._left,
+                    self._pace + "; " + parts[0],
+                    *run.facts,
+                ]
+            else:
+                parts = [*parts, self._left, *run.facts, self._pace]
+            self._line(", ".join(parts))
 
     def finish(self, run: RunProgress, announce: bool) -> None:
         """A run is over."""
         steps, samples = run.done
         self._steps, self._samples, self._over = self._steps + steps, self._samples + samples, self._over + 1
-        self._bars.remove_task(self._at_work.pop(run))
+        self._at_work.remove(run)
         if announce:
             outcome = f": {run.evaluated}" if run.evaluated else ""
             left = f", {self._time_left(time.monotonic())[0]}" if self._over < self._runs else ""
             self._line(f"[{self._over}/{self._runs}] {run.name}{outcome}{left}")
 
     def _steps_done(self) -> float:
-        return self._steps + sum(run.done[0] for run in self._at_work)
+        return self._steps + sum(run.done[0] for run in list(self._at_work))
 
     def _steps_left(self) -> float:
-        return max(0.0, self._steps_waiting) + sum(run.steps_left for run in self._at_work)
+        return max(0.0, self._steps_waiting) + sum(run.steps_left for run in list(self._at_work))
 
     def _time_left(self, now: float) -> tuple[str, str]:
         """Time left, by the local steps still to do, and samples per second: both at the pace of this process."""
@@ -188,21 +209,55 @@ class ProgressDisplay:
         """Print a line as it is, above the screen where there is one."""
         self._console.print(Text(printable(text)), highlight=False, soft_wrap=True)
 
-    def _screen(self) -> RenderableType:
+    def screen(self) -> RenderableType:
         """What is on the screen; drawn a few times a second, by a thread of its own."""
+        width, height, shapes = self._console.width, self._console.height - 1, glyphs(self._console.encoding)
         runs = list(self._at_work)  # a copy: the other thread adds and removes runs
-        parts: list[RenderableType] = [self._bars]
-        if runs and runs[0].totals.workers:
-            name = [Text(runs[0].name, "dim")] if self._several else []
-            lines = self._console.height - FRAME_LINES - len(runs) - 2 * len(name)
-            parts += [
-                "",
-                *name,
-                runs[0].totals.table(lines),
-                "",
-                runs[0].totals.histogram(BLOCKS if self._console.encoding.startswith("utf") else ASCII_BLOCKS),
-            ]
-        return Group(*parts)
+        size = min(LONGEST_NAME, max((len(run.name) for run in runs), default=0))
+        lines: list[Text] = []
+        if self._several:
+            steps = self._steps_done()
+            share = steps / max(steps + self._steps_left(), 1e-9)
+            size = max(size, len("all runs"))
+            lines += _bar("all runs", size, share, self._left, width, shapes)
+            lines += _facts([f"{self._over} of {self._runs} done", self._pace], width)
+        # Of many runs at once only the bars, so that all of them are seen.
+        brief = self._several and len(lines) + 3 * len(runs) > height
+        for run in runs:
+            left = "" if self._several else self._left if run.reports else "starting"
+            lines += _bar(run.name, size, run.share, left, width, shapes)
+            if not brief:
+                pace = [] if self._several or not run.reports else [self._pace]
+                lines += _facts([run.counted, *run.facts, *pace], width)
+        if runs and runs[0].totals.workers and not brief:
+            delays = drawn_delays(runs[0].totals.delays, width, shapes)
+            room = height - len(lines) - len(delays) - 2
+            title = [Text(f"workers of {runs[0].name}", "dim")] if len(runs) > 1 else []
+            workers = drawn_workers(runs[0].totals, width, room - len(title), shapes)
+            lines += [Text(), *title, *workers, *([Text(), *delays] if delays else [])]
+        return Group(*lines[:height])
+
+
+def _bar(name: str, size: int, share: float, left: str, width: int, shapes: Glyphs) -> list[Text]:
+    """A bar with its name before it and the time left behind it; where there is little room, below them."""
+    title = f"{_cut(name, size):<{size}}"
+    end = f"{share:4.0%}{GAP}{left:<{len('2 h 47 min left')}}"
+    one_line = width >= FEWEST_COLUMNS
+    cells = max(0, width - len(title) - len(end) - 2 * len(GAP) if one_line else width)
+    done = round(cells * share)
+    bar = Text(shapes.done * done, "cyan").append(shapes.left * (cells - done), "dim")
+    if one_line:
+        return [Text.assemble((title, "bold"), GAP, bar, GAP, end, no_wrap=True, overflow="ellipsis")]
+    room = max(8, width - len(end.rstrip()) - len(GAP))
+    return [Text.assemble((_cut(name, room), "bold"), GAP, end.strip(), no_wrap=True, overflow="ellipsis"), bar]
+
+
+def _cut(name: str, size: int) -> str:
+    return name if len(name) <= size else f"{name[: max(1, size - 3)]}..."
+
+
+def _facts(facts: Sequence[str], width: int) -> list[Text]:
+    return [Text(line, no_wrap=True, overflow="ellipsis") for line in flow(facts, width)]
 
 
 class TerminalProgress(ProgressDisplay, Callback):
@@ -215,11 +270,11 @@ class TerminalProgress(ProgressDisplay, Callback):
 
     def started(self, run: RunHandle) -> None:
         """The next run begins, or continues. What it has kept is read for a screen only: it may be large."""
-        name = f"{run.config.method.name} seed {run.config.seed}" if self._several else "training"
+        config, kept = run.config, run.kept.some_events(*RECORDED) if run.kept and self._is_screen else None
+        method = config.method.name
+        name = f"{method} seed {config.seed}" if self._several else f"{method} on {_short(config.task)}"
         self.run, self._measured = self.add(name), run.measured
-        self.run.begin(
-            run.workers, run.total, run.kept.some_events(*RECORDED) if run.kept and self._is_screen else None
-        )
+        self.run.begin(run.workers, run.total, kept, config.method.synchronous, config.clock == "virtual")
 
     def event(self, row: Row) -> None:
         """A row of the trace: a report, or a worker that comes or goes."""
@@ -232,6 +287,11 @@ class TerminalProgress(ProgressDisplay, Callback):
     def finished(self, run: Run) -> None:
         """The run is over."""
         self.run.finish()
+
+
+def _short(task: str) -> str:
+    """A task's name for display: of `/some/where/mine.py:task` the file and the name in it."""
+    return task.rpartition("/")[2]
 
 
 def evaluation_text(measured: Sequence[MetricColumn], row: Row) -> str:
