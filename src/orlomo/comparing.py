@@ -16,8 +16,9 @@ from orlomo.files import write_atomically, write_text_atomically, writing_to
 from orlomo.methods.registry import method_class, settings_of
 from orlomo.printing import say
 from orlomo.records.run import Run
+from orlomo.report.comparison.rows import MethodTable, Row, method_table
+from orlomo.report.comparison.texts import markdown_table
 from orlomo.report.figures import comparison_figure
-from orlomo.report.rows import MethodTable, Row, markdown_table, method_table
 from orlomo.report.story import story_of
 from orlomo.report.summary import without_nan, write_rows
 from orlomo.report.view import View, view_of
@@ -134,12 +135,11 @@ def _write(
         for name, runs in found.items()
     }
     table = method_table(groups, target)
-    views = [view for group in groups.values() for view in group if view is not None]
     first = next(iter(configs.values()))[0]
     title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
     files = comparison_figure(runs, title, folder, table.target)
-    result = Comparison(table, story_of(table, views), runs, folder, files)
+    result = Comparison(table, story_of(table), runs, folder, files)
     text = json.dumps(result.to_json(), indent=1)
     with writing_to(folder):
         for name, content in (("comparison.json", text), ("comparison.md", markdown_table(table))):

@@ -69,25 +69,22 @@ class RunConfig:
     )
     workers: int = setting(16, "number of workers (K)")
     epochs: float = setting(10.0, "passes over the training data, all workers together")
-    seed: int = setting(0, "of everything random: the same seed gives the same bits")
+    seed: int = setting(0, "random seed: the same seed gives the same bits")
     engine: str = setting(
         "simulated",
-        "what runs the workers: simulated (virtual time), processes (for real, on this machine), ray (for real, on a "
-        "cluster)",
+        "what runs the workers: simulated (virtual time), processes (real, on this machine), ray (real, on a cluster)",
     )
-    device: str = setting("cpu", "where the models are: cpu, cuda")
+    device: str = setting("cpu", "device of the models: cpu, cuda")
     devices: tuple[str, ...] | None = setting(
         None,
-        "with processes, where each worker's model is, as in cuda:0,cuda:1,cpu; with more workers than devices, from "
-        "the first again",
+        "with processes, one device per worker, as in cuda:0,cuda:1,cpu; the list repeats for more workers",
     )
     threads: int | None = setting(
-        None, "with processes or ray, threads of arithmetic per worker (default: cores / workers; on Ray its CPUs)"
+        None, "with processes or ray, compute threads per worker (default: cores / workers; on Ray its CPUs)"
     )
     pace: tuple[float, ...] | None = setting(
         None,
-        "with processes or ray, how many times slower than it could each worker is to be, as in 1,1,2,4, "
-        "for rehearsals",
+        "with processes or ray, slow each worker down this many times, as in 1,1,2,4, to rehearse uneven machines",
     )
     resources: dict[str, float] | None = setting(
         None, "with ray, what to reserve for each worker, as in GPU=1,CPU=4; memory is in bytes (default: CPU=1)"
@@ -95,12 +92,12 @@ class RunConfig:
     labels: dict[str, str] | None = setting(
         None, "with ray, labels that a machine must have for workers to be placed on it, as in zone=eu"
     )
-    batch_size: int | None = setting(None, "in place of the task's own")
-    samples: int | None = setting(None, "use only this many of the training samples, always the same")
+    batch_size: int | None = setting(None, "replaces the task's batch size")
+    samples: int | None = setting(None, "use only this many of the training samples, always the same ones")
     held_out: float = setting(
-        0.0, "test on this share of the training samples, which are then not trained on: for choosing settings"
+        0.0, "test on this share of the training samples and train on the rest: for choosing settings"
     )
-    compile: str = setting("auto", "torch.compile: auto (where it pays for itself), on, off")
+    compile: str = setting("auto", "torch.compile: auto (in runs long enough), on, off")
     evaluate_every: float = setting(1.0, "epochs between evaluations")
     checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
     directory: str | None = setting(None, "of a loop of the user's own: the folder in which it runs", flag=False)

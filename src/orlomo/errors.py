@@ -35,7 +35,7 @@ class ConfigError(OrlomoError):
 
 
 class ReportRefused(OrlomoError):
-    """The server will not fold this report; its state is as it was before.
+    """The server refuses this report; its state is unchanged.
 
     `reason` is one of `unknown`, `folded`, `over`, `length`, `finite`, `samples`.
 
@@ -55,7 +55,7 @@ class ReportRefused(OrlomoError):
 
 
 class Diverged(OrlomoError):
-    """Training left the finite numbers.
+    """Parameters or losses are no longer finite numbers.
 
     >>> import orlomo
     >>> try:

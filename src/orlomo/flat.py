@@ -20,12 +20,12 @@ Forward: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Group:
-    """What is different for the parameters whose names match a pattern.
+    """Parameters whose names match a pattern, with their own learning rate or weight decay.
 
     Args:
-        pattern: of names as `model.named_parameters()` has them, with `*` and `?`, as in `head.*`.
+        pattern: matches names of `model.named_parameters()`, with `*` and `?`, as in `head.*`.
         rate_factor: a factor on the method's learning rate.
-        weight_decay: in place of the method's; None: the method's.
+        weight_decay: replaces the method's; None: the method's.
 
     >>> import orlomo
     >>> data = torch.ones(8, 4), torch.zeros(8, dtype=torch.long)

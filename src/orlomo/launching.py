@@ -64,18 +64,18 @@ def launch(
     callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = say,
 ) -> Run:
-    """Train with a loop of the user's own: `function(worker)` runs in each worker.
+    """Train with your own loop: `function(worker)` runs in each worker.
 
     Args:
         function: called with a `Worker`, to which it attaches its model and optimizer; or `FILE.py:NAME` of one.
         method: a method, or its name; the learning rate is the optimizer's.
         workers: how many.
-        engine: processes, ray, or simulated: real worker processes, folded in by the clock of `cluster`.
-        steps: optimizer steps of all workers together; None: as many as the epochs of the loop's data are.
-        group: processes that are one worker together, with DDP or FSDP.
+        engine: `processes`, `ray`, or `simulated` (real worker processes, ordered by the clock of `cluster`).
+        steps: optimizer steps of all workers together; None: as many as the loop's epochs have.
+        group: processes per worker, for DDP or FSDP within a worker.
         out: the run folder; None: a new one under `runs/`.
 
-    The others are as in `orlomo.train`.
+    The other arguments are those of `orlomo.train`.
 
     >>> import torch, orlomo
     >>> def loop(worker):

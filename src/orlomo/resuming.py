@@ -63,13 +63,13 @@ def resume(
     """Continue a run from its newest whole checkpoint; one that is finished, or was stopped, is returned as it is.
 
     Args:
-        task, method: where the run has one that only Python has; the method is the one with which the run began. Of a
-            run that `orlomo.launch` began, the function.
-        epochs: train until so many, all in all. A run that is finished, or was stopped, is then continued.
-        learning_rate: in place of the one before, from here on; the schedule's factors still apply. Both are recorded
-            as `run.changes`, and every later resume or replay follows them.
-        workers: continue with so many, which only engines on real time can.
-        trust: run the code that the folder names also where this user did not make the run (see SECURITY.md).
+        task, method: only if they exist only in Python; the method as it was when the run started. For a run of
+            `orlomo.launch`, the function.
+        epochs: the new total number of epochs. A run that is finished, or was stopped, is then continued.
+        learning_rate: replaces the learning rate from here on; the schedule's factors still apply. Both changes are
+            recorded in `run.changes`, and every later resume or replay follows them.
+        workers: continue with this many workers (not in the simulator).
+        trust: run the code that the folder names even if you did not make the run (see SECURITY.md).
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
@@ -141,14 +141,15 @@ def replay(
     callbacks: Sequence[Callback] | Callback | None = (),
     warn: Warn = say,
 ) -> replaying.Replay:
-    """Compute a run again from its trace, up to its newest checkpoint, and compare all that it recorded, bit for bit:
-    the order of its reports, parameters, losses and metrics; of a simulated run the times, too.
+    """Repeat a run from its trace, up to its newest checkpoint, and compare everything it recorded, bit for bit.
 
-    A task or method that only Python has must be given; of a run that `orlomo.launch` began, the function. `callbacks`
-    are called with `started`, `event` and `finished` only. `trust`: as for `resume`.
+    This includes the order of its reports, parameters, losses and metrics, and for a simulated run also the times.
 
-    A loop of your own runs again, in processes of this machine, as far as its rounds are in the trace: what it writes
-    within a round it writes again. Where it computes otherwise, the replay ends and names the worker and the round.
+    A task or method that only exists in Python must be passed; for a run of `orlomo.launch`, the function. Of
+    callbacks, only `started`, `event` and `finished` are called. `trust`: as for `resume`.
+
+    Your own loop runs again in processes of this machine, as far as its rounds are in the trace; files that it writes
+    within a round are written again. If a report differs, the replay ends and names the worker and the round.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")

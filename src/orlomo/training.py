@@ -81,10 +81,10 @@ def train(
         {settings}
         jobs: processes that compute rounds in the simulated engine; None: one per core. Does not change the result.
         out: the run folder; None: a new one under `runs/`.
-        ray: which Ray cluster, and what it brings to the workers; None: RAY_ADDRESS, else a private one.
-        tensorboard: write scalars and delay histograms for TensorBoard into the run's folder, too.
-        callbacks: objects of subclasses of `orlomo.Callback`, called while the run is under way, in this order.
-        warn: called with what the user should know: a worker lost, a disk full.
+        ray: which Ray cluster to use; None: RAY_ADDRESS, else a private one.
+        tensorboard: also write scalars and delay histograms for TensorBoard into the run folder.
+        callbacks: instances of subclasses of `orlomo.Callback`, called during the run, in this order.
+        warn: called with messages for the user: a worker was lost, the disk is full.
 
     Returns:
         The run: `run.params`, `run.events`, `run.metrics`, `run.folder`.

@@ -59,10 +59,10 @@ class Verification:
 
 
 def verify(folder: Path | str) -> Verification:
-    """Check that the files of a run are those that it wrote, by the digests in its checkpoints, and fit one another.
+    """Check that the files of a run are unchanged, by the digests in its checkpoints, and consistent with one another.
 
-    Nothing is computed again and no code of the run is loaded: `replay` does that. Damage is found, and named by file
-    and line; who changes a file on purpose can change the digests too.
+    Nothing is repeated and no code of the run is loaded; `replay` does that. Damage is reported by file and line. This
+    does not protect against someone who changes files on purpose, and the digests with them.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import io
 import json
 import math
 import os
@@ -15,21 +14,23 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from rich.console import Console
 
 import orlomo
 from orlomo.commands.output import print_json, say_error
 from orlomo.errors import OrlomoWarning, RunFolderError, warn
-from orlomo.printing import printable, say
+from orlomo.printing import printable, quoted, say
 from orlomo.records.folders import MEASURED, resume_command
 from orlomo.records.log import Log
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn
+from orlomo.report.comparison.rows import MethodTable, Row
+from orlomo.report.comparison.texts import markdown_table
 from orlomo.report.figures import write_figures
 from orlomo.report.page import page_content
-from orlomo.report.rows import MethodTable, Row, markdown_table, terminal_table
 from orlomo.report.speed import Speed, Speeds
 from orlomo.report.summary import write_rows
+from orlomo.report.terminal.ending import comparison_lines
+from orlomo.report.terminal.layout import Answer
 from orlomo.report.watch import Follower
 from small import call_cli, run_cli
 from terminal import shown_at_a_terminal
@@ -55,7 +56,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("printed") / request.param
     done = call_cli("train", *SHORT, "--out", folder.name, folder=folder.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(f"\n{printable(folder.name)}\n")
+    assert f"\nrun     {printable(folder.name)}\n" in done.stdout
+    assert done.stdout.endswith(f"\nreplay  orlomo replay {quoted(folder.name)}\n")
     assert clean(done.stdout)
     return folder
 
@@ -95,8 +97,9 @@ def test_what_acts_is_escaped_and_what_does_not_is_left() -> None:
     ids=lambda value: " ".join(value).replace("{}", "NAME") if isinstance(value, tuple) else "",
 )
 def test_every_command_takes_such_names_and_shows_them_escaped(
-    words: tuple[str, ...], code: int, trained: Path
+    words: tuple[str, ...], code: int, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ORLOMO_DATA", str(trained.parent / "data"))  # nothing is stored there
     done = call_cli(*(word.replace("{}", trained.name) for word in words), folder=trained.parent)
     assert done.returncode == code, done.stderr
     assert clean(done.stdout)
@@ -190,13 +193,10 @@ def test_no_table_takes_markup(tmp_path: Path) -> None:
     name, speed = f"[/red]{HOSTILE}", Speed(1, 1, 1.0, 1.0, 1.0, 1.0)
     row = Row(name, name, (), 1, 0, (one,), {"m": 1.0}, {"m": math.nan}, 1.0, speed, 0.5, 1.0, 1.0, 1.0, 1, {})
     table = MethodTable([row], Speeds(None, 1.0, None, {name: speed}), one, "seconds", 1.0)
-    console = Console(file=io.StringIO(), width=400, force_terminal=True, color_system="truecolor")
-    console.print(terminal_table(table, f"[/red]{HOSTILE}"))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert shown.count(f"[/red]{ESCAPED}") == 2
-    assert shown.count(ESCAPED.partition(" ")[0]) == 3  # a long heading has two lines
-    assert "\x1b]" not in shown
-    assert "\x07" not in shown
+    files = [tmp_path / HOSTILE.replace("/", "")]
+    shown = comparison_lines(table, [HOSTILE], HOSTILE, Path(HOSTILE), files, Answer())
+    assert all(map(clean, shown))
+    assert "\n".join(shown).count(ESCAPED) == 5  # the title, the method, the story, the folder and the file
     drawn = markdown_table(table)
     assert clean(drawn)
     assert len(drawn.splitlines()) == 5
@@ -247,8 +247,8 @@ def test_any_encoding_of_the_terminal_will_do(tmp_path: Path) -> None:
     words = ("compare", *SHORT, "--methods", "orlomo,asgd", "--seeds", 2, "--out", "vergleich-ä")
     done = run_cli(*words, folder=tmp_path, environment=ascii_only)
     assert done.returncode == 0, done.stderr
-    assert "vergleich-\\xe4/comparison.csv" in done.stdout
-    assert "\\xb1" in done.stdout
+    assert "files  vergleich-\\xe4: " in done.stdout
+    assert " +- " in done.stdout
     assert "±" in (tmp_path / "vergleich-ä" / "comparison.md").read_text("utf-8")
 
 

@@ -12,6 +12,7 @@ from rich.console import Console, Group
 
 import orlomo
 from orlomo.config import RunConfig
+from orlomo.report.story import story
 from orlomo.report.terminal import screen as module
 from orlomo.report.terminal.layout import ASCII, Glyphs
 from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress
@@ -20,6 +21,8 @@ from orlomo.report.terminal.workers import drawn_delays, drawn_workers
 from orlomo.report.timeline import bars, uses
 from small import classification, settings
 from terminal import frames
+
+STEPS = {"run", "page", "replay", "orlomo", "report"}
 
 
 def report(worker: int, start: float, finish: float, compute: float, delay: int = 0) -> dict[str, object]:
@@ -200,6 +203,9 @@ def test_the_screen_of_a_real_terminal(engine: str, method: str, columns: int, t
     words = ("train", "digits", "--workers", 3, "--local-steps", 8, "--epochs", 20, "--engine", engine)
     found = frames(*words, "--method", method, "--out", "run", folder=tmp_path, columns=columns, lines=24)
     assert max(len(line) for frame in found for line in frame.splitlines()) <= columns
+    *_, folder, page, replay = found[-1].splitlines()
+    assert (folder, page, replay) == ("run     run", "page    orlomo report run", "replay  orlomo replay run")
+    assert not set(found[-1].split()) - set(" ".join(story([orlomo.load(tmp_path / "run")])).split()) - STEPS
     during = [frame for frame in found if "computing" in frame and "loss" in frame]
     assert all(len(frame.splitlines()) < 24 for frame in during)
     text = "\n".join(during)

@@ -89,14 +89,15 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """How long things take.
+    """How fast the workers are, how long messages take, and which workers fail when.
+
 
     Args:
         name: for tables and plots.
-        speeds: the kinds of workers, in the order of their ids; a worker that joins later is of the first kind.
+        speeds: the kinds of workers, in the order of their ids; workers that join later are of the first kind.
         per: whether a law draws the time of a whole `round` or of each local `step`.
         step_seconds: mean (virtual) time of one local step of a fast worker.
-        latency_seconds: one way, for each message.
+        latency_seconds: of each message, one way.
         bytes_per_second: of each worker's link; 0: transfers are free.
         faults: which workers crash, return, join or leave, and when.
 
@@ -138,11 +139,11 @@ class Cluster:
         return result + [self.speeds[0]] * (workers - len(result))
 
     def factors(self, workers: int) -> list[float]:
-        """Mean time of each worker as a multiple of a fast one's."""
+        """Mean time of each worker, as a multiple of a fast worker's."""
         return [speed.factor for speed in self.kinds(workers)]
 
     def transfer_seconds(self, round_bytes: int) -> float:
-        """Time on the link in one round: there and back."""
+        """Transfer time of one round, both ways."""
         link = round_bytes / self.bytes_per_second if self.bytes_per_second else 0.0
         return 2 * self.latency_seconds + link
 
@@ -213,7 +214,7 @@ class ComputeTimes:
 
 
 def cluster(spec: Cluster | str) -> Cluster:
-    """A preset by its name; a cluster is itself.
+    """A cluster by the name of its preset; a `Cluster` is returned as it is.
 
     `homogeneous`; `heterogeneous` (a quarter of the workers takes twice the time; `heterogeneous:4`: four times);
     `slow-worker:R` (the last worker takes R times as long on average, by stalling in 8% of its rounds).

@@ -326,10 +326,10 @@ def trace(
     seed: int = 0,
     parameters: int = 0,
 ) -> Schedule:
-    """The schedule of a run alone, without a task: which worker would report when, with what delay and weight.
+    """The schedule of a run, without training: which worker would report when, with which delay and weight.
 
     Args:
-        parameters: the model's size, where the cluster's links have a bandwidth.
+        parameters: the number of model parameters, for clusters whose links have a bandwidth.
 
     >>> events = trace("orlomo", workers=4, iterations=100)
     >>> int(events["delay"].sum()) < 3 * 100  # (K-1) T, less what is under way at the end

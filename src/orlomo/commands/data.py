@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orlomo.commands.flags import path_argument
-from orlomo.commands.output import print_json
+from orlomo.commands.output import print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, Interrupted, unknown_name
-from orlomo.printing import say
+from orlomo.printing import printable, say
 
 
 def add(commands: Commands) -> None:
@@ -89,9 +89,10 @@ def _stoppable(consequence: str) -> Iterator[None]:
 def _list(as_json: bool) -> int:
     from orlomo.data import store
     from orlomo.data.catalog import DATASETS
+    from orlomo.report.terminal.layout import Answer, listed
 
     rows: list[dict[str, object]] = []
-    width = max(map(len, DATASETS))
+    texts: list[tuple[str, list[str]]] = []
     for name, dataset in DATASETS.items():
         row: dict[str, object] = {"name": name, "title": dataset.title, "stored": None}
         try:
@@ -101,8 +102,9 @@ def _list(as_json: bool) -> int:
         except ConfigError as error:
             row["problem"] = text = str(error)
         rows.append(row)
-        if not as_json:
-            say(f"{name:<{width}}  {text}")
+        texts.append((name, [printable(text)]))
     if as_json:
         print_json(rows)
+    else:
+        print_lines(listed(texts, Answer().width))
     return 0

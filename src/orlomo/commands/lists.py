@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -122,31 +123,42 @@ def _write_trace(events: Schedule, path: Path) -> None:
 
 def _methods(options: argparse.Namespace) -> int:
     from orlomo.methods.registry import METHODS
+    from orlomo.report.terminal.layout import Answer, listed
 
-    return _list({name: (kind.summary, kind.paper) for name, kind in METHODS.items()}, options.json, "paper")
+    if options.json:
+        print_json([{"name": n, "summary": kind.summary, "paper": kind.paper} for n, kind in METHODS.items()])
+        return 0
+    groups: dict[str, list[tuple[str, list[str]]]] = {}
+    for name, kind in METHODS.items():
+        group, _, summary = kind.summary.partition(", ")
+        groups.setdefault(group, []).append((f"  {name}", [summary, kind.paper]))
+    size, width = max(len(name) for name in METHODS) + 2, Answer().width
+    for number, (group, entries) in enumerate(groups.items()):
+        named = [(name.ljust(size), texts) for name, texts in entries]  # alike in all groups
+        print_lines([*[""] * bool(number), f"{group}:", *listed(named, width)])
+    return 0
 
 
 def _tasks(options: argparse.Namespace) -> int:
+    from orlomo.report.terminal.layout import Answer, listed
     from orlomo.tasks.registry import TASKS, maker
 
-    facts = {}
+    rows, texts = [], []
     for name in TASKS:
+        summary = (maker(name).__doc__ or "").strip().splitlines()[0]
         try:
             task = maker(name)()
             parameters = task.initial_params(0).numel()
-            size = f"{task.size:,} samples, batch {task.batch_size}, {parameters:,} parameters"
+            size = shown = f"{task.size:,} samples, batch {task.batch_size}, {parameters:,} parameters"
         except ConfigError as error:
             # A data set that is not stored yet: the error says how to get it.
             size = str(error)
-        facts[name] = ((maker(name).__doc__ or "").strip().splitlines()[0], size)
-    return _list(facts, options.json, "size")
-
-
-def _list(entries: dict[str, tuple[str, str]], as_json: bool, second: str) -> int:
-    from orlomo.report.terminal.layout import answer_width, listed
-
-    if as_json:
-        print_json([{"name": n, "summary": one, second: two} for n, (one, two) in entries.items()])
+            command = re.search(r"`orlomo data [\w-]+`", size)
+            shown = f"its data is not here yet: {command[0]} gets it" if command else size
+        rows.append({"name": name, "summary": summary, "size": size})
+        texts.append((name, [summary, shown]))
+    if options.json:
+        print_json(rows)
     else:
-        print_lines(listed(list(entries.items()), answer_width()))
+        print_lines(listed(texts, Answer().width))
     return 0

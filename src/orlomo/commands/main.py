@@ -109,8 +109,8 @@ def parser() -> Parser:
         prog="orlomo",
         description="Asynchronous momentum training in PyTorch, for machines of unequal speed.",
         examples=EXAMPLES,
+        command_groups=COMMANDS,
     )
-    top.command_groups = COMMANDS
     top.add_argument("--version", action="version", version=f"orlomo {orlomo.__version__}", help="show the version")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for group in (train, run, workers, show, lists, data, reproduce, new, completion):

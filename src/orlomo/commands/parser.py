@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
+import os
 import re
 import shutil
 import sys
@@ -20,7 +22,10 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 WHAT, METHOD, WHERE, LENGTH, OUTPUT, OTHER = "what", "the method", "where", "how long", "output", "other"
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    WHAT: ("method", "methods", "seed", "seeds", "batch_size", "samples", "held_out", "trust", "rows", "scale"),
+    WHAT: (
+        *("method", "methods", "seed", "seeds", "batch_size", "samples", "held_out", "rows", "scale", "images"),
+        *("tune", "parameters", "given", "trust"),
+    ),
     METHOD: (
         *("learning_rate", "momentum", "local_steps", "weight_decay", "clip_norm", "schedule", "warmup_epochs"),
         *("global_rate", "set"),
@@ -100,7 +105,7 @@ class Formatter(argparse.HelpFormatter):
 
     def _command(self, line: str, width: int) -> str:
         """A command on as many lines as it needs, as a shell takes them."""
-        whole = re.sub(r"(--\S+) (?=[^-])", "\\1\xa0", line.strip())  # a flag and its value together
+        whole = re.sub(r"( --?\w\S*) (?=[^-])", "\\1\xa0", line.strip())  # a flag and its value together
         first, *more = wrapped(whole, width - len("      ") - len(" \\"))
         return " \\\n".join([f"  {first}", *(f"      {part}" for part in more)]).replace("\xa0", " ")
 
@@ -147,15 +152,15 @@ class Parser(argparse.ArgumentParser):
 
     def format_usage(self) -> str:
         """The command, its arguments, the flags that it needs."""
-        if self.usage is not None:
-            return f"usage: {self.usage}\n"
         formatter, words = self._get_formatter(), [self.prog]
+        if self.usage is not None:
+            return _usage(self.usage, formatter._width)
         for action in self._actions:
             if action.help == argparse.SUPPRESS or (action.option_strings and not action.required):
                 continue
             flag = [action.option_strings[-1]] if action.option_strings else []
             words += [*flag, formatter._format_args(action, action.dest.upper())]
-        return f"usage: {' '.join(words)} [flags]\n"
+        return _usage(f"{' '.join(words)} [flags]", formatter._width)
 
     def format_help(self) -> str:
         """The whole help."""
@@ -169,6 +174,13 @@ class Parser(argparse.ArgumentParser):
             formatter.end_section()
         formatter.add_text(self.epilog)
         return f"{self.format_usage()}\n{formatter.format_help()}"
+
+    def print_help(self, file: Any = None) -> None:
+        """Print it; at a terminal with bold headings."""
+        text, target = self.format_help(), sys.stdout if file is None else file
+        if target.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb":
+            text = re.sub(r"^[a-z][a-z, ]*:(?=$| )", "\x1b[1m\\g<0>\x1b[0m", text, flags=re.MULTILINE)
+        target.write(text)
 
     def error(self, message: str) -> NoReturn:
         # argparse repeats what it was given, however long that is.
@@ -210,14 +222,21 @@ class Parser(argparse.ArgumentParser):
             raise unknown_name("command", value, action.choices)
 
 
+def _usage(text: str, width: int) -> str:
+    first, *more = wrapped(text, width - len("usage: "))
+    return "".join([f"usage: {first}\n", *(f"       {line}\n" for line in more)])
+
+
 class TopParser(Parser):
     """`orlomo` itself: its commands are listed in groups."""
 
-    command_groups: Mapping[str, Collection[str]]
+    def __init__(self, *, command_groups: Mapping[str, Collection[str]], **more: Any):
+        super().__init__(formatter_class=functools.partial(Formatter, max_help_position=14), **more)
+        self.command_groups = command_groups
 
     def format_usage(self) -> str:
         """How all commands begin."""
-        return f"usage: {self.prog} COMMAND [flags]\n"
+        return _usage(f"{self.prog} COMMAND [flags]", WIDEST)
 
     def format_help(self) -> str:
         """The commands by what they are for."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orlomo.commands.flags import folder_argument, name_list
-from orlomo.commands.output import print_json
+from orlomo.commands.output import print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.errors import Interrupted, require
@@ -61,8 +61,9 @@ def call(options: argparse.Namespace) -> int:
         if options.json:
             print_json(names())
         else:
-            for name, title in names().items():
-                say(f"{name:<22}{title}")
+            from orlomo.report.terminal.layout import Answer, listed
+
+            print_lines(listed([(name, [printable(title)]) for name, title in names().items()], Answer().width))
         return 0
     table = table_of(options.name)
     kind = table.get("kind", "grid")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orlomo.commands.flags import folder_argument, path_argument
-from orlomo.commands.output import print_file, print_json
+from orlomo.commands.output import print_file, print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError
 from orlomo.printing import say
@@ -49,6 +49,11 @@ def add(commands: Commands) -> None:
     )
     report.add_argument(
         "--figures", type=folder_argument, help="write the charts here too, as PNG and SVG (default: not)"
+    )
+    report.add_argument(
+        "--target",
+        help="measure times to this value of the first metric, as in 97%% (default: the strictest round value that "
+        "all seeds of two methods reached)",
     )
     report.set_defaults(call=_report)
     watch = commands.add_parser(
@@ -92,23 +97,25 @@ def add(commands: Commands) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     from orlomo.report.page import write_report
+    from orlomo.report.terminal.ending import report_lines
+    from orlomo.report.terminal.layout import Answer
 
     folders = [run for folder in options.folders for run in _runs(folder)]
     to_stdout = options.out == STDOUT
     with tempfile.TemporaryDirectory() if to_stdout else contextlib.nullcontext(".") as folder:
         path = Path(folder) / "report.html" if to_stdout else options.out
-        page = write_report(folders, path)
+        page = write_report(folders, path, options.target)
         for note in page["notes"]:
             say(f"orlomo: note: {note}", sys.stderr)
         if to_stdout:
             print_file(path)
-        else:
-            say(path)
+    figures: list[Path] = []
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
-        for path in write_figures(page["charts"], page["runs"], options.figures):
-            say(path, sys.stderr if to_stdout else sys.stdout)
+        figures = write_figures(page["charts"], page["runs"], options.figures)
+    if not to_stdout:
+        print_lines(report_lines(page["story"], [path, *figures], Answer()))
     return 0
 
 
@@ -193,18 +200,16 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _print_counts(title: str, rows: Sequence[DataclassInstance]) -> None:
     """A table of these rows of numbers, with a row of sums; of many rows the first and the last ones."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from orlomo.report.terminal.layout import Answer, table
 
     if not rows:
         return
     numbers = [dataclasses.asdict(row) for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_footer=len(rows) > 1)
-    for name in numbers[0]:
-        summed = "all" if name == title else "" if name == "workers" else f"{sum(row[name] for row in numbers):,}"
-        table.add_column(name, summed, justify="right", no_wrap=True)
-    shown = numbers if len(numbers) <= 2 * MOST_ROWS else [*numbers[:MOST_ROWS], {}, *numbers[-MOST_ROWS:]]
-    for row in shown:
-        table.add_row(*(f"{value:,}" for value in row.values()) if row else ["..."])
-    Console(width=100).print(table)
+    names = list(numbers[0])
+    lines = [[f"{row[name]:,}" for name in names] for row in numbers]
+    if len(lines) > 2 * MOST_ROWS:
+        lines = [*lines[:MOST_ROWS], ["...", *[""] * (len(names) - 1)], *lines[-MOST_ROWS:]]
+    if len(rows) > 1:
+        sums = {name: f"{sum(row[name] for row in numbers):,}" for name in names}
+        lines.append([(sums | {title: "all", "workers": ""})[name] for name in names])
+    print_lines([*table(names, lines, Answer().width, words=0), ""])

@@ -23,7 +23,7 @@ from orlomo.commands.flags import (
     name_list,
     path_argument,
 )
-from orlomo.commands.output import print_json
+from orlomo.commands.output import print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
@@ -178,7 +178,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from orlomo.comparing import compare, runs_to_do
-    from orlomo.report.rows import label
+    from orlomo.report.comparison.groups import label
     from orlomo.report.terminal.screen import TerminalProgress, warn
 
     names = name_list(options.methods)
@@ -200,7 +200,7 @@ def _compare(options: argparse.Namespace) -> int:
     if options.json:
         print_json(result.to_json())
     else:
-        _print_comparison(result, next(iter(configs.values()))[0], options.seeds)
+        _print_comparison(result, next(iter(configs.values()))[0])
     return 0
 
 
@@ -235,21 +235,15 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
     return configs
 
 
-def _print_comparison(result: Comparison, first: RunConfig, seeds: int) -> None:
-    from rich.console import Console
-
-    from orlomo.report.rows import terminal_table
+def _print_comparison(result: Comparison, first: RunConfig) -> None:
+    from orlomo.report.terminal.ending import comparison_lines
+    from orlomo.report.terminal.layout import Answer
 
     where = f"{first.where} cluster" if first.clock == "virtual" else first.where
     title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
+    seeds = max(row.runs for row in result.rows)
     title += f", {seeds} seed{'s' * (seeds > 1)}"
-    console = Console()
-    console.width = max(80, console.width) if sys.stdout.isatty() else 100  # whole cells, whatever the terminal
-    console.print(terminal_table(result.table, title))
-    for sentence in result.story:
-        say(sentence)
-    for path in result.files:
-        say(path)
+    print_lines(comparison_lines(result.table, result.story, title, result.folder, result.files, Answer()))
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -299,20 +293,13 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def print_run(run: Run, as_json: bool) -> int:
-    from orlomo.files import short
-    from orlomo.report.story import story
     from orlomo.report.summary import summarise
+    from orlomo.report.terminal.ending import run_lines
+    from orlomo.report.terminal.layout import Answer
 
-    summary = summarise(run)
     if as_json:
         changes = [dataclasses.asdict(change) for change in run.changes]
-        print_json({**summary.to_json(), "stopped": run.stopped, "changes": changes})
-        return 0
-    for sentence in story([run]):
-        say(sentence)
-    for change in run.changes:
-        say(f"changed {change}")
-    if run.stopped is not None:
-        say(f"stopped: {run.stopped}")
-    say(short(run.folder))
+        print_json({**summarise(run).to_json(), "stopped": run.stopped, "changes": changes})
+    else:
+        print_lines(run_lines(run, Answer()))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from orlomo.commands.flags import path_argument
-from orlomo.commands.output import print_json
+from orlomo.commands.output import print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.printing import say
@@ -50,11 +50,20 @@ def call(options: argparse.Namespace) -> int:
     if options.json:
         print_json(answer)
     elif options.action == "list":
-        for worker in answer:
-            where = f"pid {worker['pid']} on {worker['node']}" if "node" in worker else f"pid {worker['pid']}"
-            say("worker {worker:<4} {state:<10} {rounds} rounds, {where}".format(**worker, where=where))
+        _print_workers(answer)
     elif options.action == "add":
         say(f"added: worker {', '.join(map(str, answer))}")
     else:
         say(f"worker {answer} leaves after its report")
     return 0
+
+
+def _print_workers(workers: list[dict[str, object]]) -> None:
+    from orlomo.report.terminal.layout import Answer, table
+
+    screen, headings = Answer(), ["worker", "state", "rounds", "process"]
+    names = ["worker", "state", "rounds", "pid"]
+    if any("node" in worker for worker in workers):
+        headings, names = [*headings, "machine"], [*names, "node"]
+    rows = [[screen.text(worker.get(name, "-")) for name in names] for worker in workers]
+    print_lines(table(headings, rows, screen.width, words=2))

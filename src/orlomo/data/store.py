@@ -62,7 +62,7 @@ class Stored:
 
     def __str__(self) -> str:
         train, test = (self.counts[split] for split in SPLITS)
-        numbers = f"{train} training and {test} test images"
+        numbers = f"{train:,} training and {test:,} test images"
         if not self.complete:
             whole = self.dataset.counts
             numbers = f"a SAMPLE of {train + test} images ({train} of {whole['train']} training, {test} of "

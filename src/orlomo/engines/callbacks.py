@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Callback:
     """Base class of callbacks: every method does nothing unless a subclass overrides it.
 
-    They are called in the process of the server, in the order in which they were given to `orlomo.train`, `resume` or
-    `compare`; `replay` calls `started`, `event` and `finished` only. One that raises ends the run with its own error,
-    once a checkpoint is saved.
+    Callbacks run in the server's process, in the order in which they were passed to `orlomo.train`, `resume` or
+    `compare`; `replay` calls only `started`, `event` and `finished`. If a callback raises, a checkpoint is saved and
+    the run ends with that error.
 
     >>> class PrintLoss(Callback):
     ...     def evaluation(self, row):
@@ -43,34 +43,34 @@ class Callback:
     number of jobs."""
 
     def started(self, run: RunHandle) -> None:
-        """The run begins, or continues: `run.kept` is then the run so far."""
+        """The run starts, or continues; then `run.kept` is the run so far."""
 
     def event(self, row: Row) -> None:
         """A row of the trace, as in events.csv: a report was folded in, or a worker joined or left.
 
-        `row["kind"]` is `report`, `crash`, `return`, `join` or `leave`. Beside the columns of events.csv: `reports` and
-        `samples`, both so far.
+        `row["kind"]` is `report`, `crash`, `return`, `join` or `leave`. The row also has the totals so far, `reports`
+        and `samples`.
         """
 
     def evaluation(self, row: Row) -> None:
-        """An evaluation is done; a row as in metrics.csv."""
+        """An evaluation is done; `row` is its row of metrics.csv."""
 
     def warning(self, text: str) -> None:
-        """Something that the user should know: a worker was lost, the disk is full."""
+        """A message for the user: a worker was lost, the disk is full."""
 
     def finished(self, run: Run) -> None:
-        """The run is over, for now or for good: at its end, stopped, interrupted or failed.
+        """The run has ended: it is complete, or was stopped, interrupted or failed.
 
-        `run.finished` and `run.stopped` say which; an interrupted run may be continued.
+        `run.finished` and `run.stopped` say which; an interrupted run can be resumed.
         """
 
 
 @dataclass(frozen=True)
 class RunHandle:
-    """The run as `Callback.started` is given it.
+    """The run, as passed to `Callback.started`.
 
-    `workers`: how many it starts with. `total`: the reports that are planned. `measured`: the metrics, as metrics.json
-    describes them. `kept`: the run so far where it is continued, else None.
+    `workers`: how many the run starts with. `total`: the number of planned reports. `measured`: the metrics, as
+    metrics.json describes them. `kept`: the run so far if it is resumed, else None.
 
     >>> import orlomo
     >>> class Impatient(orlomo.Callback):
@@ -93,19 +93,19 @@ class RunHandle:
     callbacks: Callbacks = field(default_factory=lambda: Callbacks(), repr=False)
 
     def stop(self, reason: str) -> None:
-        """End the run at the next whole state, as at its end: last evaluation, model, checkpoint.
+        """End the run at the next consistent state, with a last evaluation, the model and a checkpoint.
 
-        The run folder keeps the reason (`run.stopped`), the first one if there are several.
+        The reason is recorded (`run.stopped`); if there are several, the first.
         """
         require(bool(reason.strip()), "stop needs a reason: the run folder keeps it")
         if self.callbacks.stop_reason is None:
             self.callbacks.stop_reason = " ".join(reason.split())
 
     def keep_best(self, row: Row) -> None:
-        """Keep the model of this evaluation as `run.best`, in place of the one before.
+        """Keep the model of this evaluation as `run.best`, replacing the previous one.
 
-        `row` is the one that `Callback.evaluation` is being called with. It is written with the next checkpoint, so
-        that a run that is killed and continued has a best model that belongs to its metrics.
+        `row` is the row that `Callback.evaluation` was called with. The model is written with the next checkpoint, so
+        that it belongs to the recorded metrics even after a kill and a resume.
         """
         self.callbacks.keep(row)
 
@@ -237,7 +237,7 @@ class EarlyStopping(Callback):
     Args:
         metric: a column of metrics.csv, as in `test_accuracy`.
         patience: evaluations without an improvement after which the run is stopped.
-        least: what counts as an improvement is more than this.
+        least: only larger improvements than this count.
 
     >>> import orlomo
     >>> stopping = EarlyStopping("train_loss", patience=2, least=1e9)
@@ -254,7 +254,7 @@ class EarlyStopping(Callback):
         self._metric, self._patience, self._least = metric, patience, least
 
     def started(self, run: RunHandle) -> None:
-        """What a continued run has kept counts."""
+        """Evaluations from before a resume count too."""
         self._run, self._record, self._without = run, _Record(self._metric, run.measured), 0
         for row in run.kept.metric_rows if run.kept is not None else ():
             self.evaluation(row)
@@ -287,12 +287,12 @@ class KeepBest(Callback):
         self._metric = metric
 
     def started(self, run: RunHandle) -> None:
-        """The best of a continued run is the one to beat."""
+        """Compare with the best model from before a resume."""
         self._run, self._record = run, _Record(self._metric, run.measured)
         if run.kept is not None and run.kept.best is not None:
             self._record.beaten_by(run.kept.best.metrics)
 
     def evaluation(self, row: Row) -> None:
-        """Keep it if it is the best so far."""
+        """Keep the model if it is the best so far."""
         if self._record.beaten_by(row):
             self._run.keep_best(row)

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class RunFinished(Exception):
-    """Raised by an optimizer step after the run's end, in a loop that does not look whether the run has ended.
+    """Raised by an optimizer step after the end of the run, in a loop that does not check `worker.done`.
 
-    `with worker.attach(...)` ends at it, and so does a script.
+    `with worker.attach(...)` catches it.
 
     >>> issubclass(RunFinished, Exception)
     True

@@ -41,7 +41,7 @@ def connect(port: Port) -> None:
 
 
 def worker() -> Worker:
-    """This process as a worker of a run; in a script that is started alone, one that does nothing.
+    """This process as a worker of a run. In a script that was started on its own, a worker that does nothing.
 
     >>> import orlomo, torch
     >>> model = torch.nn.Linear(4, 1)
@@ -70,7 +70,7 @@ def worker() -> Worker:
 
 
 class Worker:
-    """One worker of a run, in the process in which the user's loop runs. Made by `orlomo.worker()`.
+    """One worker of a run, in the process of the user's loop. Created by `orlomo.worker()`.
 
     >>> import orlomo
     >>> worker = orlomo.worker()  # started alone
@@ -86,19 +86,19 @@ class Worker:
 
     @property
     def alone(self) -> bool:
-        """Whether the script was started alone, without a server."""
+        """Whether the script was started on its own, without a server."""
         return self._port is None
 
     @property
     def done(self) -> bool:
-        """Whether the run is at its end: the model holds its final parameters. Never in a script started alone."""
+        """Whether the run is over and the model holds its final parameters. False in a script started on its own."""
         return self._rounds is not None and self._rounds.done
 
     @property
     def chief(self) -> bool:
-        """Whether this is the worker that should save and print: of those that take part, the one in the lowest rank.
+        """Whether this worker should save and print: the one in the lowest rank that takes part.
 
-        In a group of processes, its rank 0. True in a script that is started alone; with torchrun, on rank 0.
+        In a group of processes, its rank 0. In a script started on its own, True; with torchrun, True on rank 0.
         """
         if self._port is None:
             return os.environ.get("RANK", "0") == "0"  # as torchrun sets it
@@ -106,20 +106,20 @@ class Worker:
 
     @property
     def last_of_round(self) -> bool:
-        """Whether the batch at hand is the last one of its round: where gradients are accumulated, step here too.
+        """Whether this batch is the last one of its round: when accumulating gradients, step here too.
 
-        Never in a script that is started alone.
+        Always False in a script started on its own.
         """
         return self._rounds is not None and self._rounds.at_last_batch
 
     @property
     def attached(self) -> bool:
-        """Whether `attach` has been called. Never in a script that is started alone."""
+        """Whether `attach` has been called. Always False in a script started on its own."""
         return self._rounds is not None
 
     @property
     def id(self) -> int:
-        """The number of this worker in the run's record; 0 in a script that is started alone."""
+        """The number of this worker in the run's record; 0 in a script started on its own."""
         return 0 if self._port is None else self._port.settings.worker
 
     def attach(
@@ -134,16 +134,16 @@ class Worker:
     ) -> Self:
         """Let the run train this model: its parameters become the server's, now and at the start of every round.
 
-        Also a context manager; without `with`, the script's end or `close()` ends the worker's part.
+        It can be used as a context manager; without `with`, the end of the script or `close()` ends the worker's part.
 
         Args:
             model: a module, or a list of them.
-            optimizer: an optimizer, or a list of them. It has the learning rate, and keeps its state between rounds.
-            scheduler: one, or a list of them, stepped by the run's progress: the script's own calls of `step` do
-                nothing. `unit`: whether it counts every "step" (of all workers together) or every "epoch".
-            state: of the optimizer: "keep" it between rounds, or "reset" it at the start of each.
-            evaluate: called without arguments, in a process of its own, with the server's parameters in the model; it
-                returns a number, or numbers by name.
+            optimizer: an optimizer, or a list of them. It sets the learning rate and keeps its state between rounds.
+            scheduler: a scheduler, or a list of them. It follows the progress of the run; the script's own calls of
+                `step` do nothing. `unit`: whether it counts every "step" (of all workers together) or every "epoch".
+            state: "keep" the optimizer's state between rounds, or "reset" it at the start of each.
+            evaluate: called without arguments, in a separate process, with the server's parameters in the model;
+                returns a number, or a dict of numbers.
         """
         require(self._rounds is None, "this worker is attached already: give all models and optimizers in one call")
         require(unit in ("step", "epoch"), f'unit must be "step" or "epoch", not {unit!r}')
@@ -172,15 +172,15 @@ class Worker:
         return False  # what the loop raised ends the worker: a crash, with its traceback
 
     def close(self) -> None:
-        """End this worker's part: before the run's end it reports what it has done of its round, and leaves."""
+        """End this worker's part. Before the end of the run, it reports what it has done of its round, and leaves."""
         if self._rounds is not None:
             self._rounds.close()
 
     def epochs(self, count: int) -> Iterator[int]:
-        """The epochs of the run, `count` all in all; a worker that joins late begins at the run's epoch.
+        """The epochs of the run, `count` in total; a worker that joins late starts at the current epoch.
 
-        They end when the run does. A worker may miss an epoch whose samples the others have used; an epoch that the
-        loop leaves early continues, since its samples are still to be used.
+        They end when the run does. A worker may miss an epoch whose samples the others have used. If the loop leaves an
+        epoch early, the epoch continues, because its samples are still to be used.
         """
         require(isinstance(count, int) and count >= 1, f"epochs takes a whole number of at least 1, not {count!r}")
         if self._port is None:
@@ -194,10 +194,10 @@ class Worker:
         """The batches of this worker, from the user's data loader.
 
         Args:
-            accumulate: batches per optimizer step, where gradients are accumulated.
-            sampling: "shared": all workers share the samples, each of which is used once per epoch, whatever happens
-                to workers. "own": whatever the loader gives, in each worker.
-            epochs: how many the run has, in a loop that does not iterate over `worker.epochs`.
+            accumulate: batches per optimizer step, if gradients are accumulated.
+            sampling: "shared": all workers share the samples, and each sample is used once per epoch, even if workers
+                fail. "own": each worker uses whatever the loader yields.
+            epochs: the length of the run, for a loop that does not iterate over `worker.epochs`.
         """
         require(isinstance(accumulate, int) and accumulate >= 1, f"accumulate must be at least 1, not {accumulate!r}")
         require(sampling in (SHARED, OWN), f'sampling must be "shared" or "own", not {sampling!r}')
@@ -214,9 +214,10 @@ class Worker:
         return rounds.shared(self._leased[key], self._count)
 
     def blocks(self, count: int, *, shuffle: bool = True) -> Iterable[int]:
-        """The numbers 0 to `count` - 1, each exactly once per epoch over all workers: of files, or ranges of rows.
+        """The numbers 0 to `count` - 1, of files or row ranges, each exactly once per epoch over all workers.
 
-        For data that cannot be indexed, such as an IterableDataset. All that the loop does with one number is a round.
+        For data that cannot be indexed, such as an IterableDataset. Everything the loop does with one number is a
+        round.
         """
         require(isinstance(count, int) and count >= 1, f"blocks takes a whole number of at least 1, not {count!r}")
         if self._port is None:
@@ -230,7 +231,7 @@ class Worker:
     def global_params(self) -> AbstractContextManager[object]:
         """A context in which the model has the server's parameters, as they were when this worker's round began.
 
-        For an evaluation in the loop: within a round the model has this worker's own parameters.
+        For evaluations in the loop: outside of this context the model has this worker's own parameters.
         """
         if self._port is None or self._rounds is None:
             return nullcontext()

@@ -22,9 +22,9 @@ Vectors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the server sends: parameters w_index, and what else the method sends with them, for one round.
+    """What the server sends for one round: the parameters w_index, and other vectors that the method declares.
 
-    The vectors are snapshots: they do not change when the server continues, and several assignments may share them.
+    The vectors are snapshots: they do not change later, and several assignments may share them.
 
     >>> Assignment(0, 0, 0, {"params": torch.zeros(2)}, learning_rate=0.1, local_steps=16).params
     tensor([0., 0.])
@@ -46,12 +46,12 @@ class Assignment:
 
     @property
     def momentum(self) -> Tensor | None:
-        """The buffer that a method such as PRSGDm carries into the round, None elsewhere."""
+        """The momentum buffer that a method such as PRSGDm sends along; None for others."""
         return self.vectors.get("momentum")
 
     @property
     def position(self) -> int:
-        """Where in the worker's stream of batches this round begins, in local steps."""
+        """Where in the worker's stream of batches this round starts, in local steps."""
         return self.round * self.local_steps if self.first_step is None else self.first_step
 
     def to(self, device: torch.device | str) -> Assignment:
@@ -68,7 +68,7 @@ class Assignment:
 
 
 class Report:
-    """What a worker sends back: how far it moved, and what else the method declares in `report_vectors`.
+    """What a worker sends back: how far its parameters moved, and other vectors that the method declares.
 
     `delta_params` and `delta_momentum` are short for entries of `vectors`.
 
@@ -117,12 +117,12 @@ class Report:
 
     @property
     def delta_params(self) -> Tensor:
-        """How far the worker has moved: its first parameters minus its last."""
+        """How far the parameters have moved: those at the start of the round minus those at its end."""
         return self.vectors["delta_params"]
 
     @property
     def delta_momentum(self) -> Tensor | None:
-        """The worker's momentum, None where the method reports none."""
+        """The worker's momentum; None if the method reports none."""
         return self.vectors.get("delta_momentum")
 
     def to(self, device: torch.device | str) -> Report:

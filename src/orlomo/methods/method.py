@@ -58,16 +58,16 @@ def _checked(rule: Callable[..., object], name: str) -> Callable[..., float]:
 class Method(ABC):
     """Base class of all methods. Derive from it, or from a similar method, to write your own.
 
-    A class declares what it keeps and sends; all vectors are of the model's size, and all begin at zero except the
+    A class declares what it keeps and sends. All vectors have the model's size, and all start at zero except the
     server's `params`, which are the model's initial parameters:
 
     - `server_vectors`: kept by the server, in every checkpoint; `params` is among them.
-    - `server_numbers`: the same for single numbers, with what they begin at.
+    - `server_numbers`: the same for single numbers, with their initial values.
     - `assignment_vectors`: sent to a worker with each round: a tuple of the server's names, or a table from the name
       sent to the server's name; `params` is among the names sent.
     - `report_vectors`: sent back.
-    - `worker_vectors`, `worker_numbers`: kept by a worker between its rounds, as an inner optimizer's state. They
-      are lost with the worker: the one that replaces it begins at zero.
+    - `worker_vectors`, `worker_numbers`: kept by a worker between its rounds, like the state of an optimizer. They are
+      lost with the worker; its replacement starts at zero.
 
     Args:
         learning_rate: gamma, the local learning rate before the schedule's factor.
@@ -206,7 +206,7 @@ class Method(ABC):
 
     @property
     def may_drop(self) -> bool:
-        """Whether this method has a `drops` of its own."""
+        """Whether this method may drop reports."""
         return type(self).drops is not Method.drops
 
     def rate(self, samples: int, epoch_samples: int) -> float:
@@ -228,17 +228,17 @@ class Method(ABC):
         return 1.0 / workers
 
     def drops(self, fold: Fold) -> bool:
-        """Whether a report is not folded in. It depends on the fold alone, never on vectors."""
+        """Whether to drop a report. This may depend on the fold only, not on vectors."""
         return False
 
     def weight(self, fold: Fold) -> float:
-        """A report's share in the momentum when it is folded in: recorded in the trace, NaN where there is none."""
+        """The weight of a report in the momentum, for the trace; NaN if there is none."""
         return math.nan
 
     def server(
         self, initial_params: Tensor, workers: int, epoch_samples: int | None = None, layout: Layout | None = None
     ) -> Server:
-        """A server at w_0; `epoch_samples` (the data set's size) turns samples into epochs for the schedule."""
+        """A server that starts from these parameters; `epoch_samples` is the size of the data set, for the schedule."""
         flat = initial_params.dim() == 1 and initial_params.is_floating_point()
         require(flat, "initial_params must be a 1-D tensor of floating-point numbers")
         params = initial_params.detach().clone()
@@ -267,7 +267,7 @@ class Method(ABC):
 
     @abstractmethod
     def fold(self, state: ServerState, fold: Fold, report: Report) -> None:
-        """Take one report into the server's state, in place."""
+        """Add one report to the server's state, in place."""
 
     def close(self, state: ServerState, reports: int) -> None:
         """A barrier of this many reports is full (synchronous methods only)."""

@@ -24,7 +24,7 @@ None: nowhere; the assignment then has the server's own vectors, which the engin
 
 
 class Server:
-    """Receives reports, answers with assignments. Made by `method.server(initial_params, workers)`.
+    """Receives reports and answers with assignments. Created by `method.server(initial_params, workers)`.
 
     >>> import orlomo, torch
     >>> server = orlomo.OrLoMo(learning_rate=0.1, momentum=0.9, local_steps=1).server(torch.zeros(2), workers=1)
@@ -70,7 +70,7 @@ class Server:
     def receive(self, report: Report, seconds: float = 0.0) -> list[Assignment]:
         """Fold one report in and return the next assignments; a bad report is refused and changes nothing.
 
-        `seconds`: how long the worker took, for methods that go by it.
+        `seconds`: how long the worker took, for methods that use it.
         """
         # All checks come before the ledger changes: a refused report leaves the state as it was.
         self.ledger.check(report.worker, report.index, report.round)
@@ -86,7 +86,7 @@ class Server:
         return self._carry_out(self.ledger.leave(worker), None)
 
     def state_dict(self) -> StateDict:
-        """All that evolves: tensors (live, not copies), and plain tables `numbers` and `ledger`."""
+        """Everything that changes: tensors (not copies), and the plain dicts `numbers` and `ledger`."""
         numbers = plain_numbers(self.method.name, self.state.numbers, self.method.server_numbers)
         return {**self.state.vectors, "numbers": numbers, "ledger": self.ledger.state_dict()}
 

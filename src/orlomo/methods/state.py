@@ -26,7 +26,7 @@ class ServerState:
     """The vectors that a method declares in `server_vectors`, its `server_numbers`, and the model's layout.
 
     `vectors["params"]` is w_t. `layout` says which part of a vector belongs to which tensor of the model; it is empty
-    where the server was made from a bare vector.
+    if the server was created from a plain vector.
 
     >>> state = ServerState({"params": torch.ones(4)}, {"count": 0.0}, {"weight": slice(0, 3), "bias": slice(3, 4)})
     >>> for [w] in state.chunks("params"):
@@ -46,7 +46,7 @@ class ServerState:
         return self.vectors["params"]
 
     def chunks(self, *names: str, report: Report | None = None) -> Iterator[tuple[Tensor, ...]]:
-        """These vectors, and those of the report after them, piece by piece.
+        """These vectors, followed by those of the report, piece by piece.
 
         Several operations on a piece that stays in cache are one pass over memory. On an accelerator the whole vectors
         are one piece. A report's vectors come in the order in which the method declares them.

@@ -20,16 +20,16 @@ from orlomo.methods.messages import Assignment, Report, WorkerState
 
 
 class WorkerRule(ABC):
-    """The local steps of a method, on a flat parameter vector that they change in place.
+    """The local steps of a method, which change a flat parameter vector in place.
 
     The engine or loop that drives the rule may set three attributes before `start`:
 
-    - `state` holds the method's `worker_vectors` and `worker_numbers`. The rule reads and changes them as it likes;
-      after `finish` they are what the worker's next round begins with.
-    - `destination` names memory in which the report's vectors are wanted. A rule that writes them there saves a copy;
-      one that makes new vectors is right, too.
-    - `groups` has factors on the learning rate and weight decays per number in the vector, where the task has parameter
-      groups; only set for a rule that declares that its `step` uses them (`uses_groups = True`).
+    - `state` holds the method's `worker_vectors` and `worker_numbers`. The rule may read and change them; the
+      worker's next round starts with what they are after `finish`.
+    - `destination` is memory for the report's vectors. Writing them there saves a copy; returning new vectors is fine
+      too.
+    - `groups` has a learning-rate factor and a weight decay for each element of the vector, if the task has parameter
+      groups; it is only set for rules that declare `uses_groups = True`.
 
     >>> import orlomo
     >>> params = torch.zeros(2)
@@ -58,11 +58,11 @@ class WorkerRule(ABC):
 
     @abstractmethod
     def start(self, assignment: Assignment) -> None:
-        """Take over the assigned parameters."""
+        """Load the assigned parameters."""
 
     @abstractmethod
     def step(self, gradient: Tensor) -> None:
-        """One local step with the gradient at the present parameters; the gradient is used as scratch space."""
+        """Make one local step with the gradient at the current parameters; the gradient may be overwritten."""
 
     @abstractmethod
     def finish(self, samples: int = 0, loss: float = math.nan) -> Report:

@@ -127,7 +127,7 @@ class Audit:
 
 
 def audit(run: Run | Path | str) -> Audit:
-    """Check that every sample of every epoch was folded in exactly once, by the run's rounds.csv and its checkpoint.
+    """Check, from rounds.csv and the checkpoint, that every sample of every epoch was used exactly once.
 
     For runs of `orlomo run` and `orlomo.launch` in which the workers share the samples of one data loader.
 

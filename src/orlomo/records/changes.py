@@ -24,10 +24,10 @@ CHANGES = "changes.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of settings with which a run was continued; None: as before.
+    """A change of settings with which a run was resumed; None: unchanged.
 
-    `events`: it takes effect after so many events of the trace; `epoch`: the epochs done by then; `time`: when it was
-    asked for. Rounds that were under way keep the learning rate that they were sent out with.
+    `events`: it takes effect after this many events of the trace; `epoch`: the epochs done by then; `time`: when it was
+    requested. Rounds in progress keep the learning rate that they started with.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")

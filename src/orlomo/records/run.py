@@ -57,7 +57,7 @@ from orlomo.values import path_of
 class Run:
     """A run, finished or not, read from its folder.
 
-    `params` is what was learnt, `events` which worker reported when, `metrics` the evaluations.
+    `params` are the trained parameters, `events` the trace of all reports, `metrics` the evaluations.
 
     >>> import orlomo
     >>> run = orlomo.train("quadratic", workers=2, epochs=0.5, jobs=1, out=getfixture("tmp_path") / "run")
@@ -93,7 +93,7 @@ class Run:
         return Run, (self.folder,)
 
     def runnable_config(self, method: Method | None = None, call: str = "resume") -> RunConfig:
-        """The config with which it began, with the method's code loaded; one that only Python has must be given."""
+        """The initial config, with the method's code loaded; a method that only exists in Python must be passed."""
         table = self._table["method"] if isinstance(self._table["method"], dict) else {}
         if method is None and CUSTOM in (table.get("name"), table.get("schedule")):
             what = "a method that" if table.get("name") == CUSTOM else "whose schedule is a function that"
@@ -104,7 +104,7 @@ class Run:
         return configuration.from_table(self._table, str(self.folder / "config.toml"), method=method)
 
     def changed_code(self, config: RunConfig) -> list[str]:
-        """Of `task` and `method`, those whose file is not what it was when the run began."""
+        """Those of `task` and `method` whose file has changed since the run started."""
         now = configuration.code_digests(config)  # without those whose file is not here, about which nothing is known
         recorded = self._table.get("code", {})
         return [what for what, digest in recorded.items() if now.get(what, digest) != digest]
@@ -174,7 +174,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end and all its files are there."""
+        """Whether the run is complete and all its files are there."""
         # The checkpoint says so last (see training._finish), but a user may have removed the model since.
         return self.checkpoint is not None and self._is_done(self.checkpoint.values)
 
@@ -185,7 +185,7 @@ class Run:
 
     @property
     def stopped(self) -> str | None:
-        """Why a callback stopped the run before its planned end; None where none did. Such a run is finished."""
+        """Why a callback stopped the run early; None if none did. Such a run is finished."""
         if self.checkpoint is None or any(change.epochs is not None for change in self._new_changes):
             return None  # with other epochs it continues
         reason: str | None = self.checkpoint.values.get("stopped")
@@ -194,8 +194,8 @@ class Run:
     def model(self, build: Build = None) -> nn.Module:
         """The trained model in evaluation mode: its parameters, frozen ones too, and its buffers.
 
-        Built-in tasks and those named by `FILE.py:NAME` are made again. A run folder holds no code: of a Task that only
-        Python has, give `build`: the Task, the function that it has as its `model`, or a module to load into.
+        Built-in tasks and those named by `FILE.py:NAME` are built again. A run folder holds no code: for a Task that
+        only exists in Python, pass `build`: the Task, its `model` function, or a module to load into.
 
         >>> import torch, orlomo
         >>> task = orlomo.Task(model=lambda: torch.nn.Linear(4, 1), train_data=torch.randn(32, 4), batch_size=8,
@@ -216,9 +216,9 @@ class Run:
         return best_model.load_model(path, build, self.config.task, self.config.seed, self.config.is_loop)
 
     def load_into(self, model: nn.Module | Sequence[nn.Module]) -> None:
-        """Load what was trained into this module, or into the modules that were attached together.
+        """Load the trained parameters into this module, or into the list of modules that were attached together.
 
-        Of a loop of the user's own, these are the parameters that were trained and the buffers: frozen ones stay.
+        For your own loop, these are the trained parameters and the buffers; frozen parameters are left as they are.
 
         >>> import torch, orlomo
         >>> run = orlomo.train("quadratic", "asgd", workers=2, epochs=0.1, jobs=1, out=getfixture("tmp_path") / "run")
@@ -256,7 +256,7 @@ class Run:
         return "finished" if done else "stopped"
 
     def is_cut_off(self, table: str) -> bool:
-        """Whether `events`, `metrics` or `rounds` ends in the middle of a line, and no process is writing the rest."""
+        """Whether `events`, `metrics` or `rounds` ends in the middle of a line although no process is writing it."""
         return self.state != "running" and is_cut_off(self.folder / f"{table}.csv")
 
     @property
@@ -300,7 +300,7 @@ class Run:
         return read_table(self.folder / "events.csv", EVENTS)
 
     def some_events(self, *names: str) -> Columns:
-        """These columns of the trace alone, for which large runs need less memory; one that is missing is an error."""
+        """Only these columns of the trace, which saves memory in large runs; a missing one is an error."""
         self._say("events.csv")
         return read_table(self.folder / "events.csv", EVENTS, names)
 

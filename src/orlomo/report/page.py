@@ -22,6 +22,9 @@ from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.report.charts import RunView, Spec, drawn
 from orlomo.report.colours import DARK, LIGHT
+from orlomo.report.comparison.for_page import RowTable, TargetTable, row_json, target_json
+from orlomo.report.comparison.groups import by_method
+from orlomo.report.comparison.rows import method_table
 from orlomo.report.figures import (
     DRAWN,
     STATE_HEIGHTS,
@@ -30,6 +33,7 @@ from orlomo.report.figures import (
     new_figure,
     save_figure,
 )
+from orlomo.report.story import story_of
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
@@ -47,14 +51,21 @@ class Content(TypedDict):
 
     title: str
     notes: list[str]
+    story: list[str]
+    target: TargetTable | None
+    methods: list[RowTable]
+    times: str
     colours: dict[str, object]
     charts: list[Spec]
     runs: list[RunView]
     differences: dict[str, list[str]]
 
 
-def write_report(folders: Sequence[Path], path: Path) -> Content:
-    """Write the page of the folders that are runs; returns what it draws, with notes on what could not be shown."""
+def write_report(folders: Sequence[Path], path: Path, target: str | None = None) -> Content:
+    """Write the page of the folders that are runs; returns what it draws, with notes on what could not be shown.
+
+    `target`: the value of the first metric that times are measured to, as a user types it; default: a round one.
+    """
     runs, notes = [], []
     for folder in folders:
         try:
@@ -66,30 +77,39 @@ def write_report(folders: Sequence[Path], path: Path) -> Content:
     if not runs:
         raise RunFolderError(f"there is no run among these {len(folders)} folders: {notes[0]}")
     check_target(path)
-    content = page_content(runs, notes)
+    content = page_content(runs, notes, target=target)
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_atomically(path, page_of(content))
     return content
 
 
-def page_content(runs: Sequence[Run], notes: Sequence[str] = (), events: Sequence[EventReader] = ()) -> Content:
+def page_content(
+    runs: Sequence[Run],
+    notes: Sequence[str] = (),
+    events: Sequence[EventReader] = (),
+    target: str | None = None,
+) -> Content:
     """What the page draws, with these notes and those on what could not be shown.
 
-    `events`: one for each run that has read its events before, and reads only what is new.
+    `events`: one for each run that has read its events before, and reads only what is new. `target` as `write_report`.
     """
     notes = list(notes)
     names = _names([run.folder for run in runs])
     readers = events or [EventReader(run.folder / "events.csv") for run in runs]
-    charts, views = drawn(
-        [view_of(run, name, notes, read) for run, name, read in zip(runs, names, readers, strict=True)]
-    )
+    seen = [view_of(run, name, notes, read) for run, name, read in zip(runs, names, readers, strict=True)]
+    charts, views = drawn(seen)
+    table = method_table(by_method(seen), target).ranked()
     first = runs[0].config
     title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
     tables = [config.to_table(run.config) for run in runs]
     content: Content = {
         "title": title,
         "notes": notes,
+        "story": story_of(table),
+        "target": target_json(table, seen),
+        "methods": row_json(table, seen),
+        "times": table.note,
         "colours": {"light": LIGHT, "dark": DARK, "heights": STATE_HEIGHTS},
         "charts": charts,
         "runs": views,

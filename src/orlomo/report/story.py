@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orlomo.config import to_table
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn
-from orlomo.report.rows import MethodTable, Row, label, method_table
+from orlomo.report.comparison.groups import by_method
+from orlomo.report.comparison.rows import MethodTable, Row, method_table
 from orlomo.report.speed import ratio_text, time_text
-from orlomo.report.view import View, differences, view_of
+from orlomo.report.view import View, view_of
 
 SLOW = 1.5
 """A worker that takes so many times as long for a round as fast ones is called slow."""
@@ -34,39 +34,16 @@ def story(runs: Sequence[Run], target: str | None = None) -> list[str]:
     True
     """
     views = [view_of(run, run.folder.resolve().name, []) for run in runs]
-    return story_of(method_table(by_method(views), target), views)
+    return story_of(method_table(by_method(views), target))
 
 
-def story_of(table: MethodTable, views: Sequence[View]) -> list[str]:
-    """As `story`, of runs that were read before. `table`: of these runs."""
+def story_of(table: MethodTable) -> list[str]:
+    """As `story`, of runs that are in a table."""
+    views = [view for row in table.rows for view in row.views]
     if not views:
         return ["No run came to its end: all diverged."]
     sentences = _of_one(table, views) if len(table.rows) == 1 else _of_several(table, views)
     return [printable(sentence) for sentence in (*sentences, *warnings_of(views))]
-
-
-def by_method(views: Sequence[View]) -> dict[str, list[View]]:
-    """Runs that differ only in their seeds together; named by their method, and by what else differs where needed."""
-    tables = [{**to_table(view.config), "seed": 0} for view in views]
-    groups: list[tuple[dict[str, object], list[View]]] = []
-    for table, view in zip(tables, views, strict=True):
-        same = next((group for known, group in groups if known == table), None)
-        if same is None:
-            groups.append((table, [view]))
-        else:
-            same.append(view)
-    names = [label(group[0].config.method.name) for _, group in groups]
-    found: dict[str, list[View]] = {}
-    for (table, group), name in zip(groups, names, strict=True):
-        alike = [known for (known, _), other in zip(groups, names, strict=True) if other == name]
-        if len(alike) > 1:
-            differing = {setting: texts[alike.index(table)] for setting, texts in differences(alike).items()}
-            shown = [f"{setting.removeprefix('method.')} {text or 'none'}" for setting, text in differing.items()]
-            name = ", ".join([name, *shown[:2]])
-        while name in found:
-            name += " (other settings)"
-        found[name] = group
-    return found
 
 
 def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
@@ -107,7 +84,7 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
         if not view.config.method.synchronous and not math.isnan(row.delay_median):
             text += f"; the median delay was {_reports(row.delay_median)}, the largest {row.max_delay:,}"
         sentences.append(text + ".")
-    return [*sentences, *_on_workers(row, views)]
+    return [*sentences, *_on_workers(row)]
 
 
 def _reports(count: float) -> str:
@@ -144,8 +121,7 @@ def _of_several(table: MethodTable, views: Sequence[View]) -> list[str]:
             f"{main.method}'s workers computed {main.computing:.0%} of the time, {against.method}'s "
             f"{against.computing:.0%}."
         )
-    own = [views[number] for number in main.views]
-    return [*sentences, *_on_workers(main, own)]
+    return [*sentences, *_on_workers(main)]
 
 
 def _main(table: MethodTable, reference: Row | None) -> Row:
@@ -208,13 +184,13 @@ def _for_work(table: MethodTable, main: Row, reference: Row | None) -> str:
     return text + "."
 
 
-def _on_workers(row: Row, views: Sequence[View]) -> list[str]:
+def _on_workers(row: Row) -> list[str]:
     """Which workers were slow, and what happened to them."""
     parts = []
-    if slow := _slow(views):
+    if slow := _slow(row.views):
         parts.append(slow)
     if row.faults:
-        of = f" in {len(views)} runs" if len(views) > 1 else ""
+        of = f" in {len(row.views)} runs" if len(row.views) > 1 else ""
         parts.append(f"Faults{of}: {row.fault_text}")
     return [". ".join(parts) + "."] if parts else []
 

@@ -13,7 +13,7 @@ from orlomo.comparing import settings_for
 from orlomo.config import RunConfig, from_table
 from orlomo.errors import ConfigError, require, require_at_most, unknown_name
 from orlomo.methods.registry import method_class
-from orlomo.report.rows import label
+from orlomo.report.comparison.groups import label
 from orlomo.reproduce.experiment import Experiment, Recipe, Row, choose_rows
 from orlomo.tasks.task import Task
 

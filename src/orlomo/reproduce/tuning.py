@@ -14,7 +14,7 @@ from orlomo.config import read
 from orlomo.errors import ConfigError, require, unknown_name
 from orlomo.files import write_text_atomically, writing_to
 from orlomo.records.run import Run
-from orlomo.report.rows import label
+from orlomo.report.comparison.groups import label
 from orlomo.report.terminal.screen import ProgressDisplay
 from orlomo.reproduce.experiment import ACCURACY, Experiment
 from orlomo.reproduce.plan import Cell, run_config

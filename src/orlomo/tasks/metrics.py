@@ -61,13 +61,14 @@ class Metric:
 
     Args:
         name: letters, digits and underscores.
-        make: makes an object with `update(model, batch)`, called for every batch, and `compute() -> float`. A metric of
-            torchmetrics' shape, `update(preds, target)`, gets the model's outputs for batches (inputs, targets).
+        make: returns an object with `update(model, batch)`, called for every batch, and `compute() -> float`. A
+            metric in the style of torchmetrics, `update(preds, target)`, gets the model's outputs for
+            batches (inputs, targets).
         label: for display (default: the name).
-        data: `train`, or the name of a test set (`test` where there is only one); None: every test set.
+        data: `train`, or the name of a test set (`test` if there is only one); None: every test set.
         better: `higher` or `lower`.
-        scale: shown values are multiplied by it; 100 means percent.
-        log: whether curves have a logarithmic axis.
+        scale: factor for display; 100 shows percent.
+        log: whether curves are drawn on a logarithmic axis.
 
     >>> from orlomo.tasks.task import Task
     >>> certainty = Metric.mean("certainty", lambda model, batch: model(batch).softmax(1).amax(1).mean())
@@ -108,7 +109,7 @@ class Metric:
         scale: float = 1.0,
         log: bool = False,
     ) -> Metric:
-        """A mean over samples: `fn(model, batch)` gives the mean over one batch."""
+        """A metric that is a mean over samples; `fn(model, batch)` returns the mean over one batch."""
         require(callable(fn), f"metric {name!r}: fn must be a function: fn(model, batch) -> mean over the batch")
         require_takes(fn, 2, f"metric {name!r}: fn must be a function of the model and a batch")
         return cls(name, functools.partial(_Mean, name, fn), label, data, better, scale, log)

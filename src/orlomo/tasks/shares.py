@@ -24,10 +24,11 @@ HEAD = 2000
 
 
 class PerWorker:
-    """Each worker its own training data, as in two data centres or two hospitals: nothing is moved between them.
+    """Separate training data for each worker, as in two data centres or two hospitals; no data move between them.
 
-    Worker k has the k-th of these; where there are more workers, from the first again. The data sets may differ in
-    size: each worker shuffles its own, epoch by epoch, and an epoch of the run is as many samples as all have together.
+    Worker k has the k-th data set; with more workers than data sets, the list starts again from its beginning. The data
+    sets may differ in size: each worker shuffles its own, epoch by epoch, and an epoch of the run is as many samples as
+    all have together.
 
     Args:
         parts: the data sets, in order or by name; names are for the run folder, the screen and the page.
@@ -65,15 +66,15 @@ class PerWorker:
 
 
 class Stream:
-    """Training data that are read one after another: each worker takes its share.
+    """Training data that are read sequentially; each worker takes its share.
 
-    Worker k of K takes samples k, k+K, k+2K and so on; at the end it begins again. A worker that continues at a later
-    position reads the data set from its beginning up to there, unless `data` is a function that opens it anywhere.
+    Worker k of K takes samples k, k+K, k+2K and so on, and starts again at the end. A worker that continues at a later
+    position reads the data set from the beginning up to there, unless `data` is a function that can open it anywhere.
 
     Args:
-        data: an `IterableDataset`, or a function (rank, count, position) that gives an iterator over the share of
-            worker `rank` of `count`, beginning with its `position`-th sample.
-        samples: how many make an epoch; by default the data set's length.
+        data: an `IterableDataset`, or a function (rank, count, position) that returns an iterator over the share of
+            worker `rank` of `count`, starting with its `position`-th sample.
+        samples: the size of an epoch; by default the data set's length.
 
     >>> import orlomo
     >>> numbers = orlomo.Stream(lambda rank, count, position: iter(range(rank + position * count, 100, count)), 100)

@@ -43,35 +43,35 @@ class Task:
     """A learning problem: a model, a loss and data.
 
     Args:
-        model: makes the module; its initial parameters come from the run's seed.
+        model: builds the module; the run's seed decides its initial parameters.
         loss: (model, batch) -> scalar, the mean over the batch.
         train_data: tensors (one, or a tuple or dict of columns), a map-style data set, an `IterableDataset`, or
             `PerWorker` data (see docs/how-to/tasks.md).
         test_data: the same kind, or several test sets by name; None: only the training loss is evaluated.
         batch_size: samples in a local step.
-        metrics: what to measure beside the loss (see docs/how-to/metrics.md); by default the accuracy, where batches
-            are (inputs, whole-number labels) and the model gives one score per class.
-        collate: makes a batch of a list of samples, where they differ in size or are no tensors.
-        sampler: the samples of an epoch in their order, as `WeightedRandomSampler(weights, count)`; or a function of a
-            numpy generator. By default each worker shuffles all samples.
+        metrics: what to measure besides the loss (see docs/how-to/metrics.md); by default the accuracy, if
+            batches are (inputs, whole-number labels) and the model returns one score per class.
+        collate: makes a batch from a list of samples, for samples that differ in size or are not tensors.
+        sampler: yields the samples of an epoch, as in `WeightedRandomSampler(weights, count)`; or a function of a numpy
+            generator. By default each worker shuffles all samples.
         augment: (batch, torch generator) -> batch, on training batches.
         sampling: `epochs` (each worker shuffles the full data, epoch by epoch) or `replacement`.
         groups: parameters with a learning rate or a weight decay of their own, by name (`orlomo.Group`).
         decay_biases: False: no weight decay for parameters of at most one dimension (biases, norms), unless a group
-            gives them one.
-        micro_batch: at most so many samples go through the model at once; a local step on more of them adds up the
-            gradients of its parts (see docs/how-to/precision-and-groups.md).
+            sets one.
+        micro_batch: at most this many samples go through the model at once; a larger local step adds up the gradients
+            of its parts (see docs/how-to/precision-and-groups.md).
         autocast: `bfloat16` to compute the model and the loss under `torch.autocast`; parameters stay as they are.
-        evaluation_batch_size: samples in a batch of an evaluation; None: 250 with `classification_loss`, which treats
-            samples one by one, else `batch_size`, since a loss may compare the samples of a batch.
-        buffers: what becomes of running statistics, counters and queues: `recalibrate`, `average`, `keep` or `reset`,
-            or a table from patterns of buffers' names to these (see docs/how-to/buffers.md).
-        optimizer: makes the optimizer of the local steps from a list of the model's trainable parameters, as in
-            `lambda params: torch.optim.AdamW(params, lr=1e-3)`; None: the method's own steps. It has the learning rate
-            and the weight decay; workers keep its state (see docs/how-to/own-optimizer.md).
-        compile: whether the model is worth compiling (`torch.compile`) in runs long enough to pay for it.
+        evaluation_batch_size: samples per batch in evaluations; None: 250 with `classification_loss`, else
+            `batch_size`, since a loss may compare the samples of a batch.
+        buffers: what happens to running statistics, counters and queues: `recalibrate`, `average`, `keep` or `reset`,
+            or a dict from patterns of buffer names to these (see docs/how-to/buffers.md).
+        optimizer: creates the optimizer of the local steps from the list of the model's trainable parameters, as in
+            `lambda params: torch.optim.AdamW(params, lr=1e-3)`; None: the method's own steps. Learning
+            rate and weight decay are the optimizer's; workers keep its state (see docs/how-to/own-optimizer.md).
+        compile: whether the model is worth compiling (`torch.compile`) in long runs.
         name: for tables and run folders.
-        facts: known constants (the smoothness L, the noise sigma, the minimum), for theory.
+        facts: known constants (smoothness L, noise sigma, the minimum), for experiments on theory.
         workers: K, among which a `Stream` is shared; set by the run.
 
     >>> data = (torch.randn(32, 4), torch.randint(0, 2, (32,)))
@@ -174,7 +174,7 @@ class Task:
 
     @property
     def test_sets(self) -> dict[str, Data]:
-        """The test sets by name; where there is only one it is `test`."""
+        """The test sets by name; a single one is called `test`."""
         if self.test_data is None:
             return {}
         if isinstance(self.test_data, TestSets):
@@ -216,7 +216,7 @@ class Task:
         return torch.autocast(device, dtype=torch.bfloat16, cache_enabled=False)
 
     def loss_of(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss, checked to be a scalar that a gradient can be taken of."""
+        """The loss, checked to be a scalar with a gradient."""
         if self.autocast is None:
             return checked_loss(self.loss(model, batch))
         with self.casting(model):

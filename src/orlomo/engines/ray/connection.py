@@ -40,7 +40,9 @@ KNOCK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Which cluster, and what it is to bring to the workers. Not part of a run's config: they do not decide its result.
+    """Which Ray cluster to use, and its runtime environment.
+
+    Neither is part of a run's config, since the result does not depend on them.
 
     Args:
         address: `host:port` of a running cluster, or `auto`; None: RAY_ADDRESS, else a private cluster on this machine.

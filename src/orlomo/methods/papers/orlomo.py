@@ -27,8 +27,8 @@ from orlomo.methods.worker import MomentumSteps, WorkerRule
 class OrLoMo(Method):
     """Asynchronous momentum SGD with local steps.
 
-    Each worker runs S momentum steps from zero momentum; the server adds its momentum with the weight that its
-    position in the order gives it, however late it comes.
+    Each worker makes S momentum steps, starting from zero momentum. The server adds its momentum with the weight that
+    it would have by now if it had arrived on time.
 
     Args:
         momentum: beta.

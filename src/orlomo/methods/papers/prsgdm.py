@@ -25,7 +25,7 @@ from orlomo.methods.worker import MomentumSteps, WorkerRule
 
 @dataclass(frozen=True, kw_only=True)
 class PRSGDm(Method):
-    """Synchronous local momentum SGD: every worker carries the averaged momentum into the round.
+    """Synchronous local momentum SGD: every worker starts its round with the averaged momentum.
 
     Args:
         momentum: beta.

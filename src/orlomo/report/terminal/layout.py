@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+
+from orlomo.printing import printable
 
 GAP = "  "
 """Between two columns, or two facts on one line."""
@@ -32,7 +35,7 @@ class Glyphs:
 ASCII = Glyphs("#", ".", " .:-=+*#@", "#", "=", ".")
 """For a terminal that has only ASCII."""
 
-IN_ASCII = {"±": "+-", "…": "...", "·": "-", "→": "->", "≤": "<=", "≥": ">="}
+IN_ASCII = {"±": "+-", "…": "...", "·": "-", "─": "-", "→": "->", "≤": "<=", "≥": ">="}
 """What is written in place of these where the encoding lacks them."""
 
 
@@ -60,14 +63,17 @@ def encodable(text: str, encoding: str | None) -> str:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most this width, broken between words; a number stays with the word after it.
+    """A text in lines of at most this width, broken between words; a number stays with the word after it, and
+    a command in backquotes is not broken.
 
     >>> wrapped("It took 363 virtual seconds.", 12)
     ['It took', '363 virtual', 'seconds.']
     """
     if width is None:
         return [text]
-    joined = re.sub(r"(\d%?) (?=[a-zA-Z(])", "\\1\xa0", text)
+    joined = re.sub(r"`[^`]{1,40}`", lambda code: code[0].replace(" ", "\xa0"), text)
+    joined = re.sub(r"(\d%?) (?=[a-zA-Z]|\(\d)", "\\1\xa0", joined)
+    joined = re.sub(r" (\d\S*)$", "\xa0\\1", joined)  # nor is a number alone on the last line
     lines = textwrap.wrap(joined, max(width, 1), break_long_words=False, break_on_hyphens=False)
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
@@ -95,20 +101,31 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
     >>> for line in table(["method", "time"], [["orlomo", "363 s"], ["prsgdm", "558 s"]], 80):
     ...     print(line)
     method   time
+    ──────  ─────
     orlomo  363 s
     prsgdm  558 s
     """
-    every = [headings, *rows]
-    widths = [max(len(row[column]) for row in every) for column in range(len(headings))]
+    heads = []
+    for column, heading in enumerate(headings):  # on two lines where the cells are much shorter
+        longest = max((len(row[column]) for row in rows), default=0)
+        heads.append(wrapped(heading, max(longest, -(-len(heading) // 2))))
+    height = max(map(len, heads))
+    above = [
+        [lines[line - height + len(lines)] if line >= height - len(lines) else "" for lines in heads]
+        for line in range(height)
+    ]
+    widths = [max(len(row[column]) for row in (*above, *rows)) for column in range(len(headings))]
     if width is not None and sum(widths) + len(GAP) * (len(widths) - 1) > width:
         return _blocks(headings, rows, width)
-    return [
-        GAP.join(
+
+    def drawn(row: Sequence[str]) -> str:
+        cells = (
             cell.ljust(size) if column < words else cell.rjust(size)
             for column, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in every
-    ]
+        )
+        return GAP.join(cells).rstrip()
+
+    return [*map(drawn, above), GAP.join("─" * size for size in widths), *map(drawn, rows)]
 
 
 def _blocks(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -133,13 +150,13 @@ def listed(entries: Sequence[tuple[str, Sequence[str]]], width: int | None) -> l
     beside = width is None or width - size >= 30
     lines: list[str] = []
     for name, texts in entries:
-        indent = size if beside else len(GAP)
+        indent = size if beside else len(name) - len(name.lstrip()) + len(GAP)
         shown = [line for text in texts for line in wrapped(text, None if width is None else width - indent)]
         if beside:
             lines.append(f"{name.ljust(size)}{shown[0] if shown else ''}".rstrip())
             shown = shown[1:]
         else:
-            lines.append(name)
+            lines.append(name.rstrip())
         lines += [" " * indent + line for line in shown]
     return lines
 
@@ -157,8 +174,16 @@ def split(total: int, shares: Sequence[float]) -> list[int]:
     return [end - begin for begin, end in pairwise(ends)]
 
 
-def answer_width() -> int | None:
-    """The columns that an answer on standard output has: the terminal's; None, as many as needed, elsewhere."""
-    import shutil
+class Answer:
+    """Where an answer is printed, standard output: its columns and its encoding.
 
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    `width`: the terminal's; None, as many as needed, elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self.width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        self.encoding = sys.stdout.encoding
+
+    def text(self, text: object) -> str:
+        """A text that others chose, as it is printed here."""
+        return encodable(printable(text), self.encoding)

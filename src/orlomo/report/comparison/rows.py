@@ -5,19 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from dataclasses import dataclass, replace
 
 from orlomo.errors import require
-from orlomo.loading import is_import_path
-from orlomo.printing import printable
-from orlomo.records.tables import MetricColumn, first_of_each, headline
-from orlomo.report.speed import Curve, Speed, Speeds, Target, given_target, median, ratio_text, speeds, time_text
-from orlomo.report.summary import markdown, markdown_cell, mean, number_text, spread, with_diverged
+from orlomo.records.tables import MetricColumn, headline
+from orlomo.report.speed import Curve, Speed, Speeds, Target, given_target, median, speeds
+from orlomo.report.summary import mean, number_text, spread
 from orlomo.report.view import View
 
 
@@ -32,7 +25,7 @@ class Row:
 
     method: str
     name: str  # the method's own: that of its colour
-    views: tuple[int, ...]  # the positions of its runs among those that are shown
+    views: tuple[View, ...]
     runs: int
     diverged: int
     measured: tuple[MetricColumn, ...]
@@ -91,6 +84,11 @@ class MethodTable:
         """What `time to target` is measured by."""
         return self.speeds.target
 
+    def ranked(self) -> MethodTable:
+        """The reference first, then those that reached the target, the fastest first."""
+        rows = sorted(self.rows, key=lambda row: (row.method != self.speeds.reference, *_rank(row)))
+        return replace(self, rows=rows)
+
     @property
     def note(self) -> str:
         """How the times are taken."""
@@ -102,6 +100,11 @@ class MethodTable:
         if self.speeds.reference is not None:
             parts.append(f"In brackets: how many times faster than {self.speeds.reference}.")
         return " ".join(parts)
+
+
+def _rank(row: Row) -> tuple[int, float]:
+    missed = row.speed.seeds - row.speed.reached
+    return missed, 0.0 if math.isnan(row.speed.to_target) else row.speed.to_target
 
 
 def method_table(
@@ -130,8 +133,7 @@ def method_table(
     if not comparable:
         found = Speeds(found.target if value is not None else None, None, None, found.methods)
     measured = tuple(dict.fromkeys(column for view in every for column in view.measured))
-    positions = {id(view): number for number, view in enumerate(every)}
-    rows = [_row(name, group, measured, found.methods[name], positions) for name, group in groups.items()]
+    rows = [_row(name, group, measured, found.methods[name]) for name, group in groups.items()]
     clock = clocks.pop() if len(clocks) == 1 else "seconds (virtual where simulated)"
     return MethodTable(rows, found, one, clock, _epochs(every, found.work))
 
@@ -158,7 +160,6 @@ def _row(
     group: Sequence[View | None],
     measured: tuple[MetricColumn, ...],
     speed: Speed,
-    positions: dict[int, int],
 ) -> Row:
     views = [view for view in group if view is not None]
     last = {one.column: [float(view.metrics[one.column][-1]) for view in views if _has(view, one)] for one in measured}
@@ -174,7 +175,7 @@ def _row(
     return Row(
         method=name,
         name=views[0].config.method.name if views else name,
-        views=tuple(positions[id(view)] for view in views),
+        views=tuple(views),
         runs=len(group),
         diverged=len(group) - len(views),
         measured=measured,
@@ -205,18 +206,6 @@ def _quantile(counts: Counter[int], share: float) -> float:
     return math.nan
 
 
-def label(name: str) -> str:
-    """What to call a method in tables and folders: a built-in one by its name, a user's own by file and class.
-
-    >>> label("orlomo"), label("/home/me/my_method.py:MyMethod")
-    ('orlomo', 'my_method-MyMethod')
-    """
-    if not is_import_path(name):
-        return name
-    where, _, attribute = name.rpartition(":")
-    return f"{Path(where).stem if where.endswith('.py') else where}-{attribute}"
-
-
 def reference_of(groups: Mapping[str, Sequence[View | None]]) -> str | None:
     """The synchronous method that speed-ups are over: PRSGDm where it is among them, else the first; None: none is."""
     found = []
@@ -225,88 +214,3 @@ def reference_of(groups: Mapping[str, Sequence[View | None]]) -> str | None:
         if methods and methods[0].synchronous and methods[0].max_workers is None:
             found.append((methods[0].name != "prsgdm", name))
     return min(found, key=lambda pair: pair[0])[1] if found and len(groups) > 1 else None
-
-
-def shown_metrics(table: MethodTable) -> list[MetricColumn]:
-    """One column per metric that has values, the most important first."""
-    every = first_of_each(table.rows[0].measured) if table.rows else []
-    return [one for one in every if not all(math.isnan(row.metrics[one.column]) for row in table.rows)]
-
-
-def target_cell(speed: Speed) -> str:
-    """The time to the target with its speed-up, or how many seeds reached it."""
-    if math.isnan(speed.to_target):
-        return "-"
-    if speed.reached < speed.seeds:
-        return f"{speed.reached} of {speed.seeds} seeds" if speed.reached else "not reached"
-    return _with_ratio(speed.to_target, speed.to_target_speed_up)
-
-
-def work_cell(speed: Speed) -> str:
-    """The time for equal work with its speed-up."""
-    return _with_ratio(speed.for_work, speed.for_work_speed_up)
-
-
-def _with_ratio(seconds: float, speed_up: float) -> str:
-    return time_text(seconds) + ("" if math.isnan(speed_up) else f" ({ratio_text(speed_up)})")
-
-
-def metric_cell(row: Row, one: MetricColumn) -> str:
-    """A metric at the end: its mean and its spread."""
-    text = one.text(row.metrics[one.column])
-    if not math.isnan(row.spreads[one.column]):
-        text += f" ± {one.text(row.spreads[one.column]).removesuffix('%')}"
-    return with_diverged(text, row.diverged, row.runs)
-
-
-def columns(table: MethodTable, every_metric: bool = False) -> list[tuple[str, list[str]]]:
-    """The table's columns as text: a heading, and one cell per row. Those that would be empty are left out."""
-    rows, metrics = table.rows, shown_metrics(table)
-    found = [("method", [row.method for row in rows])]
-    if table.target is not None:
-        found.append((f"to {table.target}", [target_cell(row.speed) for row in rows]))
-    if table.speeds.work is not None:
-        found.append(("equal work", [work_cell(row.speed) for row in rows]))
-    else:
-        found.append(("time", [time_text(row.seconds) for row in rows]))
-    for one in metrics if every_metric else metrics[:1]:
-        found.append((one.label, [metric_cell(row, one) for row in rows]))
-    if not metrics:
-        found.append(("result", [with_diverged("-", row.diverged, row.runs) for row in rows]))
-    found.append(("computing", [number_text(100 * row.computing, ".0f", "%") for row in rows]))
-    found.append(("delay 50% / 95% / max", [row.delay_text for row in rows]))
-    if any(row.faults for row in rows):
-        found.append(("faults", [row.fault_text for row in rows]))
-    return found
-
-
-def terminal_table(table: MethodTable, title: str) -> Table:
-    """The table for a terminal."""
-    drawn = Table(
-        title=Text(printable(title)),
-        caption=Text(printable(table.note)),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    found = columns(table)
-    for heading, _ in found:
-        first, _, rest = printable(heading).partition(" ")
-        shown = f"{first}\n{rest}" if len(heading) > 10 else printable(heading)
-        drawn.add_column(
-            Text(shown), justify="left" if heading == "method" else "right", no_wrap=True, vertical="bottom"
-        )
-    for cells in zip(*(cells for _, cells in found), strict=True):
-        drawn.add_row(*(Text(printable(cell)) for cell in cells))
-    return drawn
-
-
-def markdown_table(table: MethodTable) -> str:
-    """The table for a document, with all metrics."""
-    found = columns(table, every_metric=True)
-    rows = list(zip(*(cells for _, cells in found), strict=True))
-    return (
-        markdown([heading for heading, _ in found], rows, words=("method", "faults"))
-        + f"\n{markdown_cell(table.note)}\n"
-    )
