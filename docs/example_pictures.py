@@ -1,11 +1,12 @@
 """Run the examples and draw their pictures: python docs/example_pictures.py [NAME...]
 
-Each example runs as its first lines say, in a temporary folder; docs/images/examples/NAME.png is drawn from its run
-folders. All of them take about five minutes.
+Each example runs as its first lines say, in a temporary folder. docs/images/examples/NAME.png is drawn from its run
+folders, NAME.txt is what it printed. All of them take about five minutes.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 import orlomo
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
 EXAMPLES, IMAGES = ROOT / "examples", ROOT / "docs" / "images" / "examples"
 ORANGE, BLUE, GREEN, GREY = "#D55E00", "#0072B2", "#009E73", "#7f7f7f"
 COLOURS = {"orlomo": ORANGE, "prsgdm": BLUE, "al-sgd": GREEN, "local-sgd": BLUE, "local-ormo-da": ORANGE}
@@ -31,7 +35,9 @@ def run_example(name: str, *flags: str, command: tuple[str, ...] = ()) -> str:
     """Run an example in the current folder, alone or as `orlomo run` does; returns what it printed."""
     before = [sys.executable, "-m", "orlomo", *command] if command else [sys.executable]
     full = [*before, str(EXAMPLES / f"{name}.py"), *flags]
-    return subprocess.run(full, stdout=subprocess.PIPE, text=True, check=True).stdout
+    printed = subprocess.run(full, stdout=subprocess.PIPE, text=True, check=True).stdout
+    (IMAGES / f"{name}.txt").write_text(printed)
+    return printed
 
 
 def only_run() -> orlomo.Run:
@@ -47,6 +53,7 @@ def panels(columns: int = 1, **more: Any) -> tuple[Figure, list[Axes]]:
     for one in axes:
         one.spines[["top", "right"]].set_visible(False)
         one.grid(alpha=0.25)
+        one.set_axisbelow(True)
     return figure, axes
 
 
@@ -60,20 +67,23 @@ def curve(axes: Axes, run: orlomo.Run, column: str, label: str, colour: str, aga
 def percent(axes: Axes, low: float) -> None:
     """Accuracy from `low` on, which the label says."""
     axes.set_ylim(low, 1.005)
+    axes.yaxis.set_major_locator(MultipleLocator(0.05 if low >= 0.8 else 0.2 if low == 0 else 0.1))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_ylabel(f"test accuracy (axis from {low:.0%})")
+    axes.set_ylabel(f"test accuracy (axis from {low:.0%})" if low else "test accuracy")
 
 
-def rounds(axes: Axes, run: orlomo.Run, until: float, colour: str = ORANGE) -> None:
-    """One row per worker, one bar per round, up to a time; a cross where a worker was lost."""
+def rounds(axes: Axes, run: orlomo.Run, begin: float = 0.0, end: float = math.inf) -> None:
+    """One row per worker, one bar per round, from one time to another; a cross where a worker was lost."""
     events = run.event_columns
+    first, last = np.maximum(events["start"], begin), np.minimum(events["finish"], end)
     for worker in sorted(set(events["worker"].tolist())):
-        own = (events["worker"] == worker) & (events["start"] < until)
-        reports, lost = own & (events["kind"] == "report"), own & (events["kind"] == "crash")
-        begin, end = events["start"][reports], np.minimum(events["finish"][reports], until)
-        bars = list(zip(begin, end - begin, strict=True))
-        axes.broken_barh(bars, (worker - 0.4, 0.8), facecolor=colour, edgecolor="white", linewidth=0.4)
+        own = events["worker"] == worker
+        drawn, lost = own & (events["kind"] == "report") & (last > first), own & (events["kind"] == "crash")
+        bars = list(zip(first[drawn], (last - first)[drawn], strict=True))
+        edge = 0.4 if end < math.inf else 0.0
+        axes.broken_barh(bars, (worker - 0.4, 0.8), facecolor=ORANGE, edgecolor="white", linewidth=edge)
         axes.plot(events["finish"][lost], np.full(lost.sum(), worker), "x", color="black", markersize=5)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set(xlabel=run.clock, ylabel="worker")
@@ -81,12 +91,13 @@ def rounds(axes: Axes, run: orlomo.Run, until: float, colour: str = ORANGE) -> N
 
 def mnist_like_script() -> Figure:
     flags = ("run", "--workers", "4", "--local-steps", "8", "--pace", "1,1,1,4", "--out", "runs/a", "--quiet")
-    run_example("mnist_like_script", "--epochs", "4", command=flags)
+    run_example("mnist_like_script", command=flags)
     run = orlomo.load("runs/a")
     figure, [axes] = panels()
-    rounds(axes, run, float(np.quantile(run.event_columns["finish"], 0.5)))
+    middle = float(np.median(run.event_columns["finish"]))
+    rounds(axes, run, middle, middle + 1)
     axes.set_yticks(range(4), ["0", "1", "2", "3 (4x slower)"])
-    axes.set_title("A training script on four processes: each bar is a round, and no worker waits for the slow one")
+    axes.set_title("One second of a training script on four processes: each bar is a round of 8 steps")
     return figure
 
 
@@ -107,10 +118,18 @@ def lora_huggingface() -> Figure:
     flags = ("run", "--method", "local-ormo-da", "--momentum", "0.9", "--local-steps", "4", "--workers", "2")
     run_example("lora_huggingface", "--epochs", "12", command=(*flags, "--out", "runs/a", "--quiet"))
     run = orlomo.load("runs/a")
-    figure, [axes] = panels()
-    curve(axes, run, run.measured[0].column, "", ORANGE, "epoch")
-    axes.set(xlabel="epochs", ylabel=run.measured[0].label)
-    axes.set_title(f"LoRA with the Hugging Face Trainer on two workers: {len(run.params):,} parameters travel")
+    from lora_huggingface import SIZES
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    whole = sum(tensor.numel() for tensor in GPT2LMHeadModel(GPT2Config(**SIZES)).parameters())
+    figure, [left, right] = panels(2)
+    curve(left, run, "eval_loss", "", ORANGE, "epoch")
+    left.set(xlabel="epochs", ylabel="eval_loss", title="The Trainer of Hugging Face on two workers")
+    bars = right.barh(["whole model", "adapters"], [whole, len(run.params)], 0.5, color=[GREY, ORANGE])
+    right.bar_label(bars, fmt="{:,.0f}", padding=4)
+    right.margins(x=0.2)
+    right.grid(axis="y", visible=False)
+    right.set(xlabel="parameters", title="Only the adapters are exchanged")
     return figure
 
 
@@ -126,7 +145,12 @@ def metrics_and_stopping() -> Figure:
     curve(right, run, "test_auroc", "", ORANGE, "epoch")
     best = run.best.metrics
     right.plot(best["epoch"], best["test_auroc"], "*", color="black", markersize=12)
-    right.set(xlabel="epochs", ylabel="AUROC on the test data", title=f"The best model kept: {best['test_auroc']:.4f}")
+    right.set_ylim(0.99, 1.0005)
+    right.set(
+        xlabel="epochs",
+        ylabel="AUROC on the test data (axis from 0.99)",
+        title=f"The best model kept: {best['test_auroc']:.4f}",
+    )
     return figure
 
 
@@ -136,7 +160,7 @@ def own_method() -> Figure:
     figure, [left, right] = panels(2)
     curve(left, run, "test_accuracy", "", ORANGE)
     percent(left, 0.0)
-    left.set(xlabel="virtual seconds", title="A method of one's own: accuracy", ylabel="test accuracy")
+    left.set(xlabel="virtual seconds", title="A method of one's own: accuracy")
     curve(right, run, "train_loss", "", ORANGE)
     right.set(xlabel="virtual seconds", ylabel="training loss", yscale="log", title="and training loss")
     return figure
@@ -146,7 +170,7 @@ def per_worker_data() -> Figure:
     printed = run_example("per_worker_data")
     run = only_run()
     figure, [left, right] = panels(2)
-    rounds(left, run, 60.0)
+    rounds(left, run, end=60.0)
     names = re.findall(r"worker \d: (\w+), (\d+) patients, ([\d.]+) epochs", printed)
     left.set_yticks(range(2), [f"{name}\n{patients} patients\n{epochs} epochs" for name, patients, epochs in names])
     left.set(ylabel="", title="South is 3 times slower, nobody waits")
@@ -162,7 +186,7 @@ def text_collate() -> Figure:
     figure, [axes] = panels()
     curve(axes, run, "test_accuracy", "", ORANGE)
     percent(axes, 0.0)
-    axes.set(xlabel="virtual seconds", ylabel="test accuracy")
+    axes.set(xlabel="virtual seconds")
     axes.set_title(f"From which module is a sentence? {printed.split(' sentences')[0]} texts of unequal length")
     return figure
 
@@ -172,7 +196,7 @@ def bf16() -> Figure:
     half = only_run()
     method = orlomo.OrLoMo(learning_rate=0.1, local_steps=8)
     full = orlomo.train(
-        "digits", method, workers=8, cluster="heterogeneous", epochs=30, batch_size=64, out="runs/float32"
+        "digits", method, workers=8, cluster="heterogeneous", epochs=120, batch_size=64, out="runs/float32"
     )
     figure, [axes] = panels()
     curve(axes, full, "test_accuracy", "float32", GREY)
@@ -206,13 +230,13 @@ def spot_storm() -> Figure:
     run_example("spot_storm")
     calm, storm = (orlomo.load(f"runs/storm/{name}") for name in ("calm", "storm"))
     figure, [left, right] = panels(2)
-    rounds(left, storm, float("inf"))
+    rounds(left, storm)
     lost = int((storm.event_columns["kind"] == "crash").sum())
-    left.set(title=f"{lost} workers killed, as many joined")
-    curve(right, calm, "test_accuracy", "calm", GREY)
-    curve(right, storm, "test_accuracy", "storm", ORANGE)
+    left.set(title=f"{lost} workers killed (x), replaced each time")
+    curve(right, calm, "test_accuracy", "calm", GREY, "epoch")
+    curve(right, storm, "test_accuracy", "storm", ORANGE, "epoch")
     percent(right, 0.8)
-    right.set(xlabel="seconds", title=f"{accuracy_of(calm)} calm, {accuracy_of(storm)} in the storm")
+    right.set(xlabel="epochs", title=f"{accuracy_of(calm)} calm, {accuracy_of(storm)} in the storm")
     right.legend(frameon=False)
     return figure
 
@@ -225,7 +249,6 @@ def accuracy_of(run: orlomo.Run) -> str:
 def compare_methods() -> Figure:
     run_example("compare_methods")
     figure, [left, right] = panels(2, width_ratios=(1, 2))
-    sys.path.insert(0, str(EXAMPLES))
     from compare_methods import labels, points
 
     for spiral, colour in enumerate((ORANGE, BLUE, GREEN)):
@@ -254,6 +277,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 def main() -> None:
     """Draw them, or those that are named."""
+    rcParams.update({"font.size": 9, "axes.titlesize": 10})
     IMAGES.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[1:] or PICTURES:
         with tempfile.TemporaryDirectory() as place:

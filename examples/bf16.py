@@ -18,6 +18,6 @@ task = dataclasses.replace(digits, autocast="bfloat16", batch_size=64, micro_bat
 
 if __name__ == "__main__":
     method = orlomo.OrLoMo(learning_rate=0.1, local_steps=8)
-    run = orlomo.train(task, method, workers=8, cluster="heterogeneous", epochs=30)
+    run = orlomo.train(task, method, workers=8, cluster="heterogeneous", epochs=120)
     print(f"accuracy {run.metric_columns['test_accuracy'][-1]:.1%}, parameters are {run.params.dtype}")
     print(orlomo.replay(run.folder, task=task))

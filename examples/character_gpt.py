@@ -85,7 +85,7 @@ def compare(options):
     synchronous, asynchronous = orlomo.LocalSGD(local_steps=8), orlomo.LocalOrMoDA(local_steps=8, momentum=0.5)
     for method, epochs in ((synchronous, options.epochs // 3), (asynchronous, options.epochs)):
         loop, out = partial(train, options=options, epochs=epochs), f"{options.compare}/{method.name}"
-        more = {"engine": "simulated", "cluster": "heterogeneous:4", "evaluate_every": epochs / 12}
+        more = {"engine": "simulated", "cluster": "heterogeneous:4", "evaluate_every": epochs / 24}
         run = orlomo.launch(loop, method, workers=8, out=out, **more)
         end = run.metrics.iloc[-1]
         print(f"{method.name}: loss {end.validation_loss:.3f} after {end.seconds:.0f} virtual seconds, {epochs} epochs")
@@ -94,7 +94,7 @@ def compare(options):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--text", default=argparse.__file__, help="a file with the text to learn")
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--compare", metavar="FOLDER", help="train with two methods, into this new folder")
     given = parser.parse_args()
     compare(given) if given.compare else train(orlomo.worker(), given, given.epochs)
