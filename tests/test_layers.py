@@ -79,7 +79,6 @@ LARGER: dict[str, str] = {
     "engines/loops": "what all engines share of a user's loop, and what each has of its own",
     "loop": "in the user's process: the model's side and the data's side",
     "methods/papers": "one file per paper",
-    "report": "one module per kind of what is shown of runs",
     "records": "about one module per kind of file in a run folder",
     "tasks": "four of them are the built-in tasks and their models",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,14 +17,11 @@ from orlomo.records.recorder import create_folder
 from orlomo.records.tables import EVENTS, METRICS
 from orlomo.report import figures
 from orlomo.report.colours import LIGHT
-from orlomo.report.figures import new_figure
+from orlomo.report.drawing.style import new_figure
 from orlomo.report.page import page_content, page_of, write_report
-from orlomo.report.timeline import BARS
-from small import classification, settings
 
-COUNT_BARS = "return document.querySelectorAll('#timeline .bars .point').length"
+DOTS = "return document.getElementById('{}').data.find(trace => trace.name === 'reports').x.length"
 CHOOSE = "const s = document.getElementById('run'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))"
-RANGE = "return document.getElementById('timeline').layout.xaxis.range"
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +40,15 @@ def report(runs: list[orlomo.Run], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_everything_is_drawn_and_nothing_is_asked_for(runs: list[orlomo.Run], report: Path, window: Browser) -> None:
     window.open(report.as_uri())
     views = page_content(runs)["runs"]
-    assert window.run(COUNT_BARS) == len(views[0]["charts"]["timeline"]["worker"])
-    states = window.run("return document.getElementById('timeline').data.map(trace => trace.name)")
-    assert {"computing", "lost work", "absent"} <= set(states)
     assert window.run("return document.querySelectorAll('#delays .bars .point').length") == len(
         views[0]["charts"]["delays"]["left"]
     )
     reports = views[0]["facts"]["reports"]
     assert reports == (runs[0].event_columns["kind"] == "report").sum()
-    for chart in ("delay", "eta"):
-        assert window.run(f"return document.querySelectorAll('#{chart} .scatterlayer .point').length") == reports
-    assert window.run("return document.getElementById('groups').data[0].x.length") == reports
+    assert window.run(DOTS.format("delay")) == reports
+    assert window.run("return document.getElementById('groups').data[0].x.length") == len(
+        views[0]["charts"]["groups"]["group"]
+    )
     curves = window.run(
         "return document.getElementById('metric-accuracy').data.map(trace => [trace.name, trace.line.color])"
     )
@@ -70,37 +64,15 @@ def test_another_run_and_another_axis_can_be_chosen(runs: list[orlomo.Run], repo
     window.open(report.as_uri())
     window.run(CHOOSE, 1)
     views = page_content(runs)["runs"]
-    assert window.run(COUNT_BARS) == len(views[1]["charts"]["timeline"]["worker"])
-    assert "waiting" in window.run("return document.getElementById('timeline').data.map(trace => trace.name)")
-    assert "keeps no momentum" in window.run("return document.getElementById('groups').textContent")
+    assert window.run("return document.getElementById('groups').closest('.card').hidden")
     window.run(
         "document.querySelector('#title-metric-accuracy').closest('.card').querySelector('[value=samples]').click()"
     )
     shown = window.run("return document.getElementById('metric-accuracy').data[0].x")
     assert shown == views[0]["charts"]["metric-accuracy"]["test accuracy"]["samples"]
     window.run(CHOOSE, 0)
-    assert window.run("return document.getElementById('groups').data[0].x.length") == views[0]["facts"]["reports"]
-    assert "keeps no" not in window.run("return document.getElementById('groups').textContent")
+    assert not window.run("return document.getElementById('groups').closest('.card').hidden")
     assert window.run("return document.getElementById('groups').offsetHeight") == 320
-    assert window.complaints() == []
-
-
-def test_the_timeline_can_be_zoomed_with_the_mouse(report: Path, window: Browser) -> None:
-    from selenium.webdriver import ActionChains
-
-    window.open(report.as_uri())
-    before = window.run(RANGE)
-    plot = window.driver.find_element("css selector", "#timeline .nsewdrag")
-    window.run("arguments[0].scrollIntoView({block: 'center'})", plot)
-    width = plot.size["width"]
-    drag = ActionChains(window.driver).move_to_element_with_offset(plot, -width // 4, 0)
-    drag.click_and_hold().move_by_offset(width // 4, 0).release().perform()
-    window.settle(lambda: window.run(RANGE) != before)
-    after = window.run(RANGE)
-    assert after[1] - after[0] == pytest.approx((before[1] - before[0]) / 4, rel=0.2)
-    time.sleep(1.0)  # not a wait for something: a click sooner would count as one double-click with the drag's own
-    ActionChains(window.driver).double_click(plot).perform()
-    window.settle(lambda: window.run(RANGE) == pytest.approx(before, rel=0.05, abs=1.0))
     assert window.complaints() == []
 
 
@@ -129,14 +101,14 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
     with served(folder) as server:
         window.open(server.address)
         dots = "return document.querySelectorAll('#{} .scatterlayer .point').length"
-        assert window.run(dots.format("delay")) == 20
-        assert window.run(dots.format("report_loss")) == 20  # no evaluation yet: what each report said
+        assert window.run(DOTS.format("delay")) == 20
+        assert not window.run("return document.getElementById('report_loss').closest('.card').hidden")
         assert "No evaluation" in window.run("return document.getElementById('metric-accuracy').textContent")
         window.run("window.untouched = true; document.querySelector('#settings-0 details').open = false")
         with events.open("a") as file:
             file.write("".join(lines[21:31]))
         metrics.write_text(evaluated)
-        window.settle(lambda: window.run(dots.format("delay")) == 30)
+        window.settle(lambda: window.run(DOTS.format("delay")) == 30)
         window.settle(lambda: window.run(dots.format("metric-accuracy")) == len(evaluated.splitlines()) - 1)
         assert "No evaluation" not in window.run("return document.getElementById('metric-accuracy').textContent")
         heights = window.run(
@@ -185,7 +157,6 @@ def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path)
         window.open(path.as_uri())
         busy.append(window.busy_seconds())
     assert min(busy) < 3, busy
-    assert 64 < window.run(COUNT_BARS) <= 2 * BARS
     assert window.complaints() == []
 
 
@@ -218,49 +189,6 @@ def test_many_runs_of_one_method_can_be_told_apart(runs: list[orlomo.Run], tmp_p
         assert phone.run(entries) == 12
         assert phone.run("return document.querySelector('#metric-accuracy .scrollbar').getAttribute('height')") == "0"
         assert phone.complaints() == []
-
-
-def test_the_timeline_has_a_row_for_each_worker_there_is(window: Browser, tmp_path: Path) -> None:
-    faults = (orlomo.Fault(time=20.0, worker=99, kind="join"), orlomo.Fault(time=40.0, worker=0, kind="crash"))
-    cluster = orlomo.Cluster(faults=faults)
-    run = orlomo.train(
-        classification(), settings("orlomo"), workers=2, epochs=15, cluster=cluster, jobs=1, out=tmp_path / "run"
-    )
-    path = tmp_path / "report.html"
-    page = write_report([run.folder], path)
-    window.open(path.as_uri())
-    labels = window.run("return [...document.querySelectorAll('#timeline .ytick')].map(tick => tick.textContent)")
-    assert labels == ["0", "1", "99"]
-    assert window.run("return document.getElementById('timeline').layout.yaxis.range[0]") < 3
-    figures.write_figures(page["charts"], page["runs"], tmp_path / "figures")
-    [axes] = new_figure(1, 1, (4, 3))[1]
-    [timeline] = [chart for chart in page["charts"] if chart["name"] == "timeline"]
-    figures.draw_timeline(axes, timeline, page["runs"][0])
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "99"]
-
-
-def test_narrow_bars_keep_their_shares(runs: list[orlomo.Run], tmp_path: Path) -> None:
-    """At phone width, each state's colour takes the share of a row that the worker spent in that state."""
-    page = page_content(runs[2:])
-    count = 300
-    begin = np.arange(count, dtype=float).repeat(2)
-    begin[1::2] += 0.8  # computing for 0.8, transfer for 0.2
-    page["runs"][0]["charts"]["timeline"] |= {
-        "worker": [0] * 2 * count,
-        "state": [0, 1] * count,
-        "begin": begin.tolist(),
-        "end": [*begin[1:].tolist(), float(count)],
-        "rounds": [1] * 2 * count,
-    }
-    path = tmp_path / "page.html"
-    path.write_text(page_of(page), "utf-8")
-    with browser(tmp_path, width=390, height=800) as phone:
-        phone.open(path.as_uri())
-        widths = (
-            "return [...document.querySelectorAll('#timeline .trace')].map(trace => [...trace.querySelectorAll('path')]"
-        )
-        computing, transfer = phone.run(f"{widths}.reduce((sum, bar) => sum + bar.getBBox().width, 0))")
-    assert transfer / (computing + transfer) == pytest.approx(0.2, abs=0.05)
 
 
 def test_a_loss_below_zero_is_drawn(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:

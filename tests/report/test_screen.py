@@ -18,7 +18,7 @@ from orlomo.report.terminal.layout import ASCII, Glyphs
 from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress
 from orlomo.report.terminal.totals import Totals
 from orlomo.report.terminal.workers import drawn_delays, drawn_workers
-from orlomo.report.timeline import bars, uses
+from orlomo.report.workers.timeline import uses
 from small import classification, settings
 from terminal import frames
 
@@ -94,7 +94,7 @@ def test_the_histogram_of_delays_is_not_flattened_by_a_few_large_ones() -> None:
 def test_screen_and_page_tell_the_same_shares(tmp_path: Path) -> None:
     more = {"workers": 2, "epochs": 10, "engine": "processes", "out": tmp_path / "run"}
     columns = orlomo.train(classification(), settings("orlomo"), **more).event_columns
-    for one, use in zip(Totals.begin(2, columns).workers.values(), uses(columns, bars(columns), 2), strict=True):
+    for one, use in zip(Totals.begin(2, columns).workers.values(), uses(columns, 2), strict=True):
         total = one.computing + one.waiting + one.transfer
         assert one.computing / total == pytest.approx(use.computing, abs=1e-3)
         assert one.transfer / total == pytest.approx(use.transfer, abs=1e-3)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,10 @@ from orlomo.clusters.schedule import KINDS
 from orlomo.records.parsing import blocks
 from orlomo.records.tables import EVENTS, read_table
 from orlomo.report.page import page_content
-from orlomo.report.streaming import pieces, thinning
-from orlomo.report.streaming.events import IN_CHARTS, RECENT, EventReader
-from orlomo.report.streaming.thinning import Counts
-from orlomo.report.timeline import BARS, bars, uses, uses_of
+from orlomo.report.streaming import rounds
+from orlomo.report.streaming.counting import COUNTED, Counts
+from orlomo.report.streaming.events import RECENT, EventReader
+from orlomo.report.workers.timeline import strips, uses, uses_of
 from small import classification, settings
 
 HEADER = ",".join(EVENTS) + "\n"
@@ -76,82 +76,29 @@ def read(path: Path, block: int = 0, monkeypatch: pytest.MonkeyPatch | None = No
     block=st.integers(60, 9000),
 )
 def test_blocks_add_up_to_the_whole(count: int, workers: int, seed: int, block: int, tmp_path: Path) -> None:
-    """With so little memory that rows are thinned and rounds are merged several times."""
+    """With so little memory that rounds are merged several times."""
     path = tmp_path / "events.csv"
     path.write_text(HEADER + "\n".join([*rows(count, workers, seed), "report,1,2", ""]))
     columns = read_table(path, EVENTS)
     is_report, is_round = columns["kind"] == "report", np.isin(columns["kind"], ROUNDS)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (pieces, thinning):
-            patch.setattr(module, "KEPT", 40)
-        patch.setattr("orlomo.report.streaming.events.BARS", 60)
+        patch.setattr(rounds, "CELLS", 16)
+        patch.setattr(rounds, "ROUNDS_KEPT", 100)
         events = read(path, block, patch).events
-        merged = events.bars(0.0)
-        again = events.bars(0.0)
-    assert all(np.array_equal(one, other) for one, other in zip(merged, again, strict=True))
+        seen = strips(events.timeline, 0.0, 16, 100)
+        assert strips(events.timeline, 0.0, 16, 100) == seen
     assert (events.lines, events.whole, events.reports) == (count + 1, count, is_report.sum())
     delays = columns["delay"][is_report]
     assert (events.delays.sum, events.delays.max) == (delays.sum(), delays.max(initial=0))
-    fine = bars(columns, limit=100 * count + 100)
-    for one, other in zip(uses_of(events.workers, merged, workers), uses(columns, fine, workers), strict=True):
+    assert ("each" in seen) == (is_round.sum() <= 100)
+    for one, other in zip(uses_of(events.workers, events.timeline, workers, 0.0), uses(columns, workers), strict=True):
         assert one == pytest.approx(other, rel=1e-5, abs=1e-4, nan_ok=True)
     for worker in range(workers):
         own = (columns["worker"] == worker) & is_round
         assert events.workers.of(worker)[-1] == columns["local_steps"][own].sum()
-    # A bar per window, change, long round and worker, and up to three for each.
-    assert len(merged.worker) <= 3 * (60 + 2 * (~is_round).sum() + 8 * workers)
-    assert merged.rounds[merged.state == 0].sum() >= 0.9 * is_round.sum()
-    for name, others in IN_CHARTS.items():
-        kept = events.thinned(name)
-        if not is_report.any():
-            assert kept == {}
-            continue
-        place = kept["position"]
-        assert {0, is_report.sum() - 1} <= set(place.tolist())
-        assert (np.diff(place) > 0).all()
-        for column in (name, *others):
-            assert np.array_equal(kept[column], columns[column][is_report][place])
-        assert kept[name].min() == columns[name][is_report].min()
-        assert kept[name].max() == columns[name][is_report].max()
-        assert len(place) <= 2 + 80
     if is_report.any():
         for column, values in events.recent.items():
-            if column != "position":
-                assert np.array_equal(values, columns[column][is_report][-RECENT:])
-
-
-@pytest.mark.parametrize("count", [3000, 20_000])
-def test_thinning_in_blocks_is_thinning(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While all rows fit into memory, exactly; beyond that by stretches of nearly the same length."""
-    values = np.random.default_rng(0).normal(size=count)
-
-    def kept(size: int) -> list[int]:
-        thinner = thinning.Thinner("x")
-        for begin in range(0, count, size):
-            thinner.add(values[begin : begin + size], lambda rows: {})
-        positions: list[int] = thinner.kept()["position"].tolist()
-        return positions
-
-    whole = kept(count)
-    assert kept(7) == kept(1001) == whole
-    assert 1000 < len(whole) <= 1200
-    monkeypatch.setattr(thinning, "KEPT", 2400)
-    assert 300 < len(kept(7)) <= 1200
-
-
-def test_long_rounds_stay_alone_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    lines, clock = [], 0.0
-    for t in range(4000):
-        took = 50.0 + t / 100 if t % 997 == 500 else 1.0
-        lines.append(f"report,{t},0,{t},{t},0,{t},0.1,0.1,{clock},{clock + took},{took},0,0.1,1,1.0")
-        clock += took
-    path = tmp_path / "events.csv"
-    path.write_text(HEADER + "\n".join(lines) + "\n")
-    monkeypatch.setattr(pieces, "KEPT", 50)
-    found = read(path, 3000, monkeypatch).events.bars(0.0)
-    alone = (found.end - found.begin)[found.rounds == 1]
-    assert sorted(alone[alone > 40]) == pytest.approx([50 + t / 100 for t in (500, 1497, 2494, 3491)])
-    assert len(found.worker) < BARS
+            assert np.array_equal(values, columns[column][is_report][-RECENT:])
 
 
 def test_a_page_is_the_same_from_blocks_of_any_size(run: orlomo.Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,21 +127,21 @@ def test_absurd_numbers_cost_nothing(run: orlomo.Run, tmp_path: Path) -> None:
     assert [use["worker"] for use in shown["uses"]] == [0, 1, 2, 10**15, 10**16, 2**63 - 1]
     counted = shown["charts"]["delays"]
     assert isinstance(counted, dict)
-    assert sum(counted["count"]) == shown["facts"]["reports"]
-    assert len(counted["count"]) <= 60
+    assert sum(counted["counts"]) + counted["above"] == shown["facts"]["reports"]
+    assert len(counted["counts"]) <= 60
 
 
 @trying(max_examples=40)
-@given(st.lists(st.integers(0, 2**62) | st.integers(0, 300), min_size=1, max_size=50), st.integers(1, 60))
-def test_counts_are_exact(values: list[int], most: int) -> None:
+@given(st.lists(st.integers(0, 2**62) | st.integers(0, 300), min_size=1, max_size=50))
+def test_counts_are_exact(values: list[int]) -> None:
     counts = Counts()
     for begin in range(0, len(values), 7):
         counts.add(np.array(values[begin : begin + 7]))
-    width, found = counts.bins(most)
-    assert len(found) <= most
-    assert found.sum() == len(values)
-    assert found.tolist() == [sum(value // width == n for value in values) for n in range(len(found))]
-    assert width <= math.ceil((max(values) + 1) / most) * 1.01 + 1
+    found, many = counts.table()
+    assert many.sum() == len(values)
+    assert found[-1] == max(values)
+    if max(values) < COUNTED:
+        assert dict(zip(found.tolist(), many.tolist(), strict=True)) == Counter(values)
     assert (counts.number, counts.sum, counts.max) == (len(values), sum(values), max(values))
 
 
@@ -227,11 +174,11 @@ def test_only_what_is_new_is_read(run: orlomo.Run, tmp_path: Path) -> None:
         reader.update(synchronous=False, losses=False, steps=False)
         fresh = EventReader(path)
         fresh.update(synchronous=False, losses=False, steps=False)
-        for one, other in zip(reader.events.bars(0.0), fresh.events.bars(0.0), strict=True):
-            assert np.array_equal(one, other)
-        for name in ("delay", "eta", "behind"):
-            ours, others = reader.events.thinned(name), fresh.events.thinned(name)
-            assert all(np.array_equal(ours[column], others[column], equal_nan=True) for column in others)
+        assert strips(reader.events.timeline, 0.0, 512, 10**4) == strips(fresh.events.timeline, 0.0, 512, 10**4)
+        ours, others = reader.events.over_time, fresh.events.over_time
+        assert all(map(np.array_equal, ours.delays().spread, others.delays().spread))
+        assert all(map(np.array_equal, ours.weights()[2], others.weights()[2]))
+        assert all(map(np.allclose, ours.sums()[2].values(), others.sums()[2].values()))
         assert reader.events.lines == fresh.events.lines
         return sum(map(len, seen)), reader.events.whole
 

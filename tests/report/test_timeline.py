@@ -8,15 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as trying
 from hypothesis import strategies as st
 
 import orlomo
 from orlomo.records.tables import EVENTS, Columns
 from orlomo.report.charts import drawn as drawn_charts
-from orlomo.report.charts import histogram
-from orlomo.report.streaming.thinning import Counts, thin
-from orlomo.report.timeline import ABSENT, COMPUTING, LOST, STATES, TRANSFER, WAITING, bars, uses
+from orlomo.report.streaming import rounds as streaming
+from orlomo.report.streaming.rounds import STATES, Timeline
+from orlomo.report.streaming.thinning import thin
+from orlomo.report.streaming.workers import grouped
 from orlomo.report.view import view_of
+from orlomo.report.workers.timeline import away, bars, codes, column_of, round_bars, strips, uses
 from small import classification, settings
 
 
@@ -28,19 +31,18 @@ def events(*rows: tuple[str, int, float, float, float]) -> Columns:
     return {**columns, "delay": np.zeros(len(rows), dtype=np.int64)}
 
 
-def drawn(table: Columns, end: float = 0.0, limit: int = 4000) -> list[tuple[int, str, float, float, int]]:
-    found = bars(table, end, limit)
-    rows = zip(*(column.tolist() for column in found), strict=True)
-    return [(worker, STATES[state], begin, end, rounds) for worker, state, begin, end, rounds in rows]
+def drawn(table: Columns, end: float = 0.0, synchronous: bool = False) -> list[tuple[int, str, float, float]]:
+    rows = zip(*(column.tolist() for column in bars(table, end, synchronous)), strict=True)
+    return [(worker, STATES[state], begin, end) for worker, state, begin, end in rows]
 
 
 def test_a_round_is_computing_and_transfer_and_between_rounds_one_waits() -> None:
     table = events(("report", 0, 0.0, 3.0, 2.0), ("report", 0, 5.0, 7.0, 2.0))
     assert drawn(table) == [
-        (0, "computing", 0.0, 2.0, 1),
-        (0, "transfer", 2.0, 3.0, 1),
-        (0, "waiting", 3.0, 5.0, 1),
-        (0, "computing", 5.0, 7.0, 1),
+        (0, "computing", 0.0, 2.0),
+        (0, "transfer", 2.0, 3.0),
+        (0, "waiting", 3.0, 5.0),
+        (0, "computing", 5.0, 7.0),
     ]
 
 
@@ -53,72 +55,131 @@ def test_a_crash_is_lost_work_and_then_nobody() -> None:
         ("report", 0, 4.0, 6.0, 2.0),
     )
     assert drawn(table) == [
-        (0, "computing", 0.0, 1.0, 1),
-        (0, "lost work", 1.0, 1.5, 1),
-        (0, "absent", 1.5, 4.0, 1),
-        (0, "computing", 4.0, 6.0, 1),
+        (0, "computing", 0.0, 1.0),
+        (0, "lost work", 1.0, 1.5),
+        (0, "absent", 1.5, 4.0),
+        (0, "computing", 4.0, 6.0),
     ]
-    [use] = uses(table, bars(table), 1)
-    assert (use.rounds, use.computing, use.absent) == (2, 0.5, 0.5)
+    [use] = uses(table, 1)
+    assert (use.rounds, use.computing, use.round_seconds) == (2, 0.5, 1.5)
+    assert (use.lost, use.absent) == pytest.approx((0.5 / 6, 2.5 / 6))
 
 
 def test_a_crash_without_a_return_lasts_to_the_end() -> None:
     nan = math.nan
     table = events(("report", 0, 0.0, 1.0, 1.0), ("crash", 1, nan, 1.5, nan), ("crash", 0, nan, 2.0, nan))
     assert drawn(table, end=5.0) == [
-        (0, "computing", 0.0, 1.0, 1),
-        (0, "lost work", 1.0, 2.0, 1),
-        (0, "absent", 2.0, 5.0, 1),
-        (1, "lost work", 0.0, 1.5, 1),
-        (1, "absent", 1.5, 5.0, 1),
+        (0, "computing", 0.0, 1.0),
+        (0, "lost work", 1.0, 2.0),
+        (0, "absent", 2.0, 5.0),
+        (1, "lost work", 0.0, 1.5),
+        (1, "absent", 1.5, 5.0),
     ]
-    found = uses(table, bars(table, 5.0), 3)
-    assert [(use.worker, use.rounds, use.absent) for use in found[:2]] == [(0, 1, 0.8), (1, 0, 1.0)]
+    found = uses(table, 3, 5.0)
+    assert [(use.worker, use.rounds, use.lost + use.absent) for use in found[:2]] == [(0, 1, 0.8), (1, 0, 1.0)]
     assert (found[2].rounds, math.isnan(found[2].computing)) == (0, True)
-    assert drawn(table)[-1] == (1, "lost work", 0.0, 1.5, 1)  # where no worker comes back, a row ends with its crash
+    assert drawn(table)[-1] == (1, "lost work", 0.0, 1.5)  # where no worker comes back, a row ends with its crash
 
 
 def test_at_a_barrier_one_waits_before_the_work_that_a_crash_ends() -> None:
     nan = math.nan
     before = [("report", 0, 0.0, 1.0, 1.0), ("report", 1, 0.0, 3.0, 3.0)]
     table = events(*before, ("crash", 0, nan, 4.0, nan), ("report", 1, 3.0, 6.0, 3.0))
-    found = bars(table, end=0.0, synchronous=True)
-    own = [(STATES[s], b, e) for w, s, b, e, _ in zip(*(c.tolist() for c in found), strict=True) if w == 0]
-    assert own == [("computing", 0.0, 1.0), ("waiting", 1.0, 3.0), ("lost work", 3.0, 4.0)]
+    assert [row[1:] for row in drawn(table, synchronous=True) if row[0] == 0] == [
+        ("computing", 0.0, 1.0),
+        ("waiting", 1.0, 3.0),
+        ("lost work", 3.0, 4.0),
+    ]
     table = events(*before, ("crash", 0, nan, 2.0, nan), ("report", 1, 3.0, 6.0, 3.0))
-    found = bars(table, end=0.0, synchronous=True)
-    own = [(STATES[s], b, e) for w, s, b, e, _ in zip(*(c.tolist() for c in found), strict=True) if w == 0]
+    own = [row[1:] for row in drawn(table, synchronous=True) if row[0] == 0]
     assert own == [("computing", 0.0, 1.0), ("waiting", 1.0, 2.0)]
 
 
-@given(st.integers(1, 400), st.integers(1, 6), st.integers(3, 60), st.integers(0, 2**32 - 1))
-def test_merging_keeps_every_workers_sums(reports: int, workers: int, limit: int, seed: int) -> None:
+def test_those_that_have_reported_wait_for_the_last_barrier() -> None:
+    table = events(("report", 0, 0.0, 1.0, 1.0), ("report", 1, 0.0, 3.0, 3.0))
+    assert (0, "waiting", 1.0, 3.0) in drawn(table, synchronous=True)
+    assert (0, "waiting", 1.0, 3.0) not in drawn(table)
+
+
+def random_events(reports: int, workers: int, seed: int) -> Columns:
+    """Rounds of very unequal length, with waiting and transfer, and now and then a crash."""
     source = np.random.default_rng(seed)
-    clock, rows = dict.fromkeys(range(workers), 0.0), []
+    clock, rows = np.zeros(workers), []
     for _ in range(reports):
-        worker = int(source.integers(workers))
+        worker = int(clock.argmin())
         start = clock[worker] + float(source.choice([0.0, source.exponential()]))
         compute = float(source.exponential() * source.choice([1, 1, 1, 20]))
+        if source.random() < 0.02:
+            rows += [("crash", worker, math.nan, start, math.nan), ("return", worker, math.nan, start + 2, math.nan)]
+            start += 2
         clock[worker] = start + compute + float(source.choice([0.0, 0.1]))
         rows.append(("report", worker, start, clock[worker], compute))
-    table = events(*rows)
-    fine, coarse = bars(table, limit=10 * reports + 10), bars(table, limit=limit)
-    for worker in clock:
-        for state in (COMPUTING, TRANSFER, WAITING, LOST, ABSENT):
-            sums = [
-                float((found.end - found.begin)[(found.worker == worker) & (found.state == state)].sum())
-                for found in (fine, coarse)
-            ]
-            assert sums[0] == pytest.approx(sums[1], rel=1e-5, abs=1e-4)
-    assert coarse.rounds[coarse.state == COMPUTING].sum() >= reports * 0.99
+    return events(*rows)
 
 
-def test_a_long_round_stays_a_bar_of_its_own() -> None:
-    rows = [("report", 0, float(i), i + 1.0, 1.0) for i in range(500)]
-    rows += [("report", 0, 500.0, 600.0, 100.0)] + [("report", 0, 600.0 + i, 601.0 + i, 1.0) for i in range(500)]
-    found = drawn(events(*rows), limit=30)
-    assert len(found) <= 40
-    assert (0, "computing", 500.0, 600.0, 1) in found
+@trying(max_examples=25, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 6), st.integers(1, 50), st.integers(0, 2**32 - 1))
+def test_each_cell_has_the_seconds_of_the_rounds_in_it(reports: int, workers: int, block: int, seed: int) -> None:
+    """Whatever the blocks in which the events came: each cell is the sum of what the exact bars have in it."""
+    table = random_events(reports, workers, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "CELLS", 16)
+        seen = Timeline()
+        kinds = codes(table)
+        for first in range(0, len(kinds), block):
+            part = slice(first, first + block)
+            times = (table[name][part] for name in ("start", "finish", "compute"))
+            seen.add(grouped(table["worker"][part]), kinds[part], *times)
+    known = seen.workers
+    found, done = seen.seconds(known), seen.rounds_per_cell(known)
+    width, count = seen.cells.width, found.shape[-1]
+    assert count / 2 * width <= seen.cells.last < count * width
+    expected = np.zeros_like(found)
+    rounds = seen.rounds
+    assert rounds is not None
+    edges = np.arange(count + 1) * width
+    for worker, state, begin, end in zip(*round_bars(rounds), strict=True):
+        inside = np.minimum(end, edges[1:]) - np.maximum(begin, edges[:-1])
+        expected[np.searchsorted(known, worker), state] += np.maximum(inside, 0.0)
+    assert found == pytest.approx(expected, abs=1e-6 * seen.cells.last)
+    reported = table["kind"] == "report"
+    assert done.sum() == reported.sum()
+    for row, worker in enumerate(known.tolist()):
+        ends = table["finish"][reported & (table["worker"] == worker)]
+        assert done[row].tolist() == np.histogram(ends, edges)[0].tolist()
+
+
+def test_strips_keep_the_shares_and_the_rounds() -> None:
+    """What is drawn of a cell is the share of each state in it; merging cells keeps the sums."""
+    table = random_events(2000, 3, 7)
+    seen = Timeline()
+    seen.add(grouped(table["worker"]), codes(table), *(table[name] for name in ("start", "finish", "compute")))
+    for cells in (512, 64):
+        found = strips(seen, 0.0, cells, 4000)
+        seconds = seen.seconds(seen.workers)
+        seconds = seconds.reshape(*seconds.shape[:2], cells, -1).sum(axis=-1)[..., : found["cells"]]
+        shares = np.stack([column_of(found["shares"][state], "u1") for state in STATES[:3]]) / 255
+        shares = shares.reshape(3, len(found["workers"]), found["cells"]).swapaxes(0, 1)
+        total = seconds.sum(axis=1, keepdims=True)
+        assert shares == pytest.approx(seconds / np.where(total > 0, total, 1.0), abs=0.5 / 255 + 1e-6)
+    gone = away(seen, 0.0)
+    assert found["away"]["begin"] == pytest.approx(gone.begin.tolist(), rel=1e-6)
+    assert {STATES[state] for state in found["away"]["state"]} == {"lost work", "absent"}
+    rounds = seen.rounds
+    assert rounds is not None
+    assert column_of(found["each"]["finish"], "<f4").tolist() == pytest.approx(rounds.finish.tolist(), rel=1e-6)
+    assert "each" not in strips(seen, 0.0, 64, 1999)  # too many
+
+
+def test_of_very_many_workers_the_slowest_are_drawn() -> None:
+    times = [1.0 + (worker % 97 == 5) * 9 for worker in range(1000)]
+    table = events(*(("report", worker, 0.0, time, time) for worker, time in enumerate(times)))
+    seen = Timeline()
+    seen.add(grouped(table["worker"]), codes(table), *(table[name] for name in ("start", "finish", "compute")))
+    found = strips(seen, 0.0, 512, 4000)
+    assert found["all_workers"] == 1000
+    assert len(found["workers"]) == 256
+    assert {worker for worker in range(1000) if worker % 97 == 5} <= set(found["workers"])
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=600), st.integers(4, 100))
@@ -138,17 +199,6 @@ def test_thinning_where_there_is_nothing() -> None:
     column[2500] = 1.0
     assert 2500 in thin(column, 100)
     assert thin(np.zeros(0)).tolist() == []
-
-
-def test_a_histogram_counts_everything_once() -> None:
-    values = np.array([0, 1, 1, 2, 999])
-    counts = Counts()
-    counts.add(values[:2])
-    counts.add(values[2:])
-    counted = histogram(counts)
-    assert sum(counted["count"]) == 5
-    assert len(counted["left"]) <= 60
-    assert counted["left"][-1] <= 999 < counted["left"][-1] + counted["width"][-1]
 
 
 @pytest.mark.parametrize("faults", [False, True])
@@ -177,7 +227,8 @@ def test_groups_are_those_of_the_ledger(faults: bool, tmp_path: Path) -> None:
     assert behind.tolist() == expected
     _, [shown] = drawn_charts([view_of(run, "run", [])])
     weights = run.event_columns["eta"][reported] * run.config.method.momentum**behind
-    assert shown["charts"]["groups"]["weight"] == pytest.approx(weights, rel=1e-6)
+    groups = shown["charts"]["groups"]
+    assert groups["weight"] == pytest.approx(weights[-len(groups["weight"]) :], rel=1e-6)
     if not faults:  # the paper's formula: ceil(t/K) - ceil(ite/K)
         t, index = run.event_columns["iteration"][reported], run.event_columns["index"][reported]
         assert (behind == np.ceil(t / 4) - np.ceil(index / 4)).all()

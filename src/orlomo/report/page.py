@@ -25,21 +25,15 @@ from orlomo.report.colours import DARK, LIGHT
 from orlomo.report.comparison.for_page import RowTable, TargetTable, row_json, target_json
 from orlomo.report.comparison.groups import by_method
 from orlomo.report.comparison.rows import method_table
-from orlomo.report.figures import (
-    DRAWN,
-    STATE_HEIGHTS,
-    draw_lines,
-    has_columns,
-    new_figure,
-    save_figure,
-)
+from orlomo.report.drawing.style import new_figure, save_figure
+from orlomo.report.figures import DRAWN, draw_lines, has_columns
 from orlomo.report.story import story_of
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent / "web"
 
-SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "start.js")
+SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "timelines.js", "members.js", "start.js")
 """In the order in which they are put into the page."""
 
 BESIDE = ("report_loss", "delays")
@@ -110,7 +104,7 @@ def page_content(
         "target": target_json(table, seen),
         "methods": row_json(table, seen),
         "times": table.note,
-        "colours": {"light": LIGHT, "dark": DARK, "heights": STATE_HEIGHTS},
+        "colours": {"light": LIGHT, "dark": DARK},
         "charts": charts,
         "runs": views,
         "differences": differences(tables),
@@ -138,7 +132,7 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
         "title": html.escape(printable(content.get("title", "orlomo"))),
         "version": __version__,
         "connect": connect,
-        "style": (WEB / "page.css").read_text("utf-8"),
+        "style": "\n".join((WEB / name).read_text("utf-8") for name in ("page.css", "timeline.css")),
         "plotly": _plotly(),
         "data": data,
         "weight": f"This page holds {weight}.",
@@ -198,6 +192,8 @@ def html_of(run: Run) -> str:
 def _charts(charts: list[Spec], run: RunView) -> str:
     wanted = [spec for spec in charts if spec["kind"] == "lines" or spec["name"] in BESIDE]
     wanted = [spec for spec in wanted if has_columns(spec, [run])]
+    if not wanted:
+        return ""
     figure, panels = new_figure(1, len(wanted), (3.7 * len(wanted), 2.6))
     for axes, spec in zip(panels, wanted, strict=True):
         if spec["kind"] == "lines":

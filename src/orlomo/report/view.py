@@ -22,7 +22,8 @@ from orlomo.records.run import Run
 from orlomo.records.tables import EVENTS, Columns, MetricColumn, empty, metrics_schema, only, read_counted, usable
 from orlomo.report.streaming.events import EventReader, Events
 from orlomo.report.summary import without_nan
-from orlomo.report.timeline import Bars, Use, uses_of
+from orlomo.report.workers.happened import Happened, faults, happened, membership
+from orlomo.report.workers.timeline import Use, uses_of
 
 
 class Facts(TypedDict):
@@ -46,7 +47,11 @@ class ViewTable(TypedDict):
     engine: str
     clock: str
     state: str
+    synchronous: bool
     workers: int
+    membership: str
+    faults: dict[str, int]
+    events: list[Happened]
     measured: dict[str, str]
     facts: Facts
     uses: list[dict[str, object]]
@@ -68,6 +73,7 @@ class View:
     metrics: Columns
     end: float  # until then, a worker that crashed and never came back is drawn as absent
     worker_data: list[dict[str, Any]] = field(default_factory=list)
+    stopped: str | None = None  # why a callback stopped it
 
     @property
     def config(self) -> RunConfig:
@@ -90,14 +96,20 @@ class View:
         return only(self.events, self.events["kind"] == "report")
 
     @cached_property
-    def bars(self) -> Bars:
-        """The timeline."""
-        return self.seen.bars(self.end)
-
-    @cached_property
     def uses(self) -> list[Use]:
         """How each worker spent its time."""
-        return uses_of(self.seen.workers, self.bars, self.config.workers)
+        return uses_of(self.seen.workers, self.seen.timeline, self.config.workers, self.end)
+
+    @cached_property
+    def faults(self) -> dict[str, int]:
+        """How many workers were lost, came back, joined and left."""
+        return faults(self.seen.timeline)
+
+    @cached_property
+    def happened(self) -> list[Happened]:
+        """Crashes, returns, joins, departures, changes of settings, and a stop by a callback."""
+        end = self.seen.last_finish if self.seen.reports else 0.0
+        return happened(self.seen.timeline, self.run.changes, self.seen.times, self.stopped, end)
 
     def to_json(self) -> ViewTable:
         """All but the charts."""
@@ -108,7 +120,11 @@ class View:
             "engine": self.config.engine,
             "clock": self.clock,
             "state": self.state,
+            "synchronous": self.config.method.synchronous,
             "workers": self.config.workers,
+            "membership": membership(self.config.workers, self.faults),
+            "faults": self.faults,
+            "events": self.happened,
             "measured": {one.label: one.text(value) for one, value in self.last_values()},
             "facts": _facts(self.config, self.seen, self.metrics),
             "uses": [self._use(use) for use in self.uses],
@@ -169,11 +185,12 @@ def _view_of(run: Run, name: str, notes: list[str], reader: EventReader) -> tupl
     notes += metric_notes
     seen = reader.events
     end = seen.last_finish if run.virtual and seen.reports else 0.0  # on real engines a lost worker never comes back
-    if reason := newest_values(run.folder / "checkpoints").get("stopped"):
+    reason = newest_values(run.folder / "checkpoints").get("stopped")
+    if reason:
         notes.append(f"{name} was stopped: {reason}.")
     notes += [f"{name} was changed {change}." for change in run.changes]
     notes += data_notes
-    view = View(run, name, run.state, measured, seen, metrics, end, data)
+    view = View(run, name, run.state, measured, seen, metrics, end, data, str(reason) if reason else None)
     if run.seals.done and view.state == "stopped":
         notes.append(f"{name}: the run came to its end, but {MODEL} is missing or no file of its own.")
     return view, damaged
@@ -183,7 +200,10 @@ def _read_events(run: Run, reader: EventReader, name: str, notes: list[str], los
     """Read the events; how many lines are damaged."""
     try:
         config = run.config
-        reader.update(synchronous=config.method.synchronous, losses=losses, steps=steps, workers=config.workers)
+        marks = tuple(change.events for change in run.changes)
+        reader.update(
+            synchronous=config.method.synchronous, losses=losses, steps=steps, workers=config.workers, marks=marks
+        )
     except RunFolderError as error:
         notes.append(f"{name}: {error}.")
         return 0

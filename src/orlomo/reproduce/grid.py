@@ -12,7 +12,8 @@ import numpy as np
 from orlomo.errors import ConfigError, require
 from orlomo.files import write_atomically, write_text_atomically, writing_to
 from orlomo.records.run import Run
-from orlomo.report.figures import draw_means, figure_files, new_figure, plain_text
+from orlomo.report.drawing.style import figure_files, new_figure, plain_text
+from orlomo.report.figures import draw_means
 from orlomo.report.summary import columns_of, without_nan, write_rows
 from orlomo.report.terminal.screen import ProgressDisplay
 from orlomo.reproduce.experiment import ACCURACY, LOSS, Experiment, choose_rows

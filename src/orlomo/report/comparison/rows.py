@@ -166,8 +166,7 @@ def _row(
     shares = [use.computing for view in views for use in view.uses if not math.isnan(use.computing)]
     delays = Counter[int]()
     for view in views:
-        width, counts = view.seen.delays.bins(view.seen.delays.max + 1)
-        delays.update({number * width: count for number, count in enumerate(counts.tolist()) if count})
+        delays.update(dict(zip(*(column.tolist() for column in view.seen.delays.table()), strict=True)))
     number = sum(delays.values())
     faults = Counter[str]()
     for view in views:

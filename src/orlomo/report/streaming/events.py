@@ -16,25 +16,21 @@ from orlomo.files import open_to_read
 from orlomo.records.parsing.blocks import Block, Table
 from orlomo.records.parsing.fields import key
 from orlomo.records.tables import EVENTS, Columns, usable
-from orlomo.report.streaming.pieces import Merger
+from orlomo.report.streaming.counting import Counts
+from orlomo.report.streaming.over_time import OverTime
+from orlomo.report.streaming.rounds import LEAVES, Timeline
 from orlomo.report.streaming.tallies import Tallies
-from orlomo.report.streaming.thinning import POSITION, Counts, Thinner, joined
+from orlomo.report.streaming.thinning import joined
 from orlomo.report.streaming.workers import grouped
-from orlomo.report.timeline import BARS, Bars, WorkerCounts, drawn
+from orlomo.report.workers.timeline import WorkerCounts
 
 NEEDED = ("iteration", "worker", "delay", "group", "eta", "start", "finish", "compute", "behind")
 """The columns without which a row is damaged: all of them are read."""
 
-IN_CHARTS = {
-    "delay": ("finish", "iteration", "worker"),
-    "eta": ("finish", "iteration", "delay"),
-    "behind": ("iteration", "worker", "group", "delay", "weight"),
-    "loss": ("finish", "iteration"),
-}
-"""By the column by which reports are thinned: the other columns of the charts that show them."""
-
 RECENT = 1000
-"""Reports at the end that are all kept."""
+"""Reports at the end that are kept as they are, with these columns."""
+
+OF_RECENT = ("finish", "iteration", "worker", "group", "behind", "delay", "weight")
 
 MOST_CHANGES = 20_000
 """Crashes, returns, joins and departures that are drawn: they are not merged, and a page must not grow without end."""
@@ -76,18 +72,29 @@ class Part:
 
 
 class Events:
-    """What is shown of events, added up. `workers`: how many the run began with."""
+    """What is shown of events, added up. `workers`: how many the run began with. `marks`: numbers of events, from 1 on,
+    whose `times` are wanted."""
 
-    def __init__(self, synchronous: bool = False, losses: bool = False, steps: bool = False, workers: int = 0):
+    def __init__(
+        self,
+        synchronous: bool = False,
+        losses: bool = False,
+        steps: bool = False,
+        workers: int = 0,
+        marks: tuple[int, ...] = (),
+    ):
+        self._marks = marks
+        self.times: dict[int, float] = {0: 0.0}
         self.lines = self.whole = 0  # in the file, and of them those that can be shown
         self.last_finish = np.nan  # of the last report
         self.has_weights = self.has_losses = False
         self.delays = Counts()
         self.workers = WorkerCounts()
-        self.tallies = Tallies(workers)
+        self.tallies = Tallies()
         self._more = ("loss",) * losses + ("local_steps",) * steps
-        self._merger = Merger(BARS, synchronous)
-        self._thinners = {name: Thinner(name) for name in IN_CHARTS if name != "loss" or losses}
+        self.timeline = Timeline(synchronous)
+        self.over_time = OverTime(losses)
+        self._present = workers
         self.not_drawn = self._changes = 0  # changes
         self._recent: list[tuple[int, Callable[[], Columns]]] = []  # reports in a part, and the last of them
 
@@ -104,38 +111,48 @@ class Events:
         if not reports.all():
             for code, name in enumerate(KINDS):
                 kind[words == key(name)] = code
-        columns = {name: block.column(name) for name in (*NEEDED, *self._more)}
+        columns = {name: block.column(name) for name in (*NEEDED, "weight", *self._more)}
         good = usable(columns, EVENTS, kind)
         part = Part(block, kind, columns, None)
         return block.lines, part if good.all() else part.only(good)
 
     def add(self, lines: int, part: Part) -> None:
         """Add the next block."""
+        for mark in self._marks:
+            if self.lines < mark <= self.lines + lines:
+                row = mark - 1 - self.lines
+                at = np.array([row]) if part.rows is None else np.flatnonzero(part.rows == row)
+                self.times.update((mark, float(time)) for time in part.columns["finish"][at] if np.isfinite(time))
         self.lines += lines
         part = self._limited(part)
         if not len(part):
             return
         columns, reports = part.columns, part.reports
         groups = grouped(columns["worker"])
-        self._merger.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
+        self.timeline.add(groups, part.kind, *(columns[name] for name in ("start", "finish", "compute")))
         self.workers.add(groups, part.kind, columns["delay"], columns.get("local_steps", np.zeros(0, dtype=np.int64)))
-        self.tallies.add(groups, part.kind, columns["compute"], columns["eta"])
+        everything = len(reports) == len(part)
+        present = self._presence(part.kind, everything)
+        self.tallies.add(groups, part.kind, columns["compute"], columns["eta"], present)
         if not len(reports):
             return
-        everything = len(reports) == len(part)
-        self.delays.add(columns["delay"] if everything else columns["delay"][reports])
-        self.last_finish = float(columns["finish"][reports[-1]])
-        if not self.has_weights:
-            self.has_weights = not np.isnan(part.at("weight", reports)).all()
-        if "loss" in columns and not self.has_losses:
-            self.has_losses = bool(np.isfinite(columns["loss"][reports]).any())
-        for name, thinner in self._thinners.items():
-            others = IN_CHARTS[name]
-            thinner.add(
-                columns[name] if everything else columns[name][reports],
-                lambda rows, others=others: {other: part.at(other, reports[rows]) for other in others},  # type: ignore[misc]
-            )
+        own = columns if everything else {name: column[reports] for name, column in columns.items()}
+        self.delays.add(own["delay"])
+        self.last_finish = float(own["finish"][-1])
+        self.has_weights = self.has_weights or not np.isnan(own["weight"]).all()
+        if "loss" in own and not self.has_losses:
+            self.has_losses = bool(np.isfinite(own["loss"]).any())
+        self.over_time.add(groups if everything else grouped(own["worker"]), present[reports], own)
         self._keep_recent(part)
+
+    def _presence(self, kind: NDArray[np.int64], everything: bool) -> NDArray[np.int64]:
+        """How many workers there are after each event; `everything` is a report."""
+        if everything:
+            return np.full(len(kind), self._present)
+        changed = np.where((kind == REPORT) | (kind == DROP), 0, np.where(LEAVES[kind], -1, 1))
+        present = self._present + np.cumsum(changed)
+        self._present = int(present[-1])
+        return present
 
     def _limited(self, part: Part) -> Part:
         """Without the rows that are too much to be shown."""
@@ -156,32 +173,23 @@ class Events:
         return part.only(chosen)
 
     def _keep_recent(self, part: Part) -> None:
-        count, reports = len(part.reports), self.reports
-        table = None if count >= RECENT else _recent_of(part, reports)  # of many small parts not all is kept
-        self._recent.append((count, lambda: _recent_of(part, reports) if table is None else table))
+        count = len(part.reports)
+        table = None if count >= RECENT else _recent_of(part)  # of many small parts not all is kept
+        self._recent.append((count, lambda: _recent_of(part) if table is None else table))
         while sum(count for count, _ in self._recent[1:]) >= RECENT:
             del self._recent[0]
 
-    def bars(self, end: float) -> Bars:
-        """The timeline; `end` as in `timeline.bars`."""
-        return drawn(self._merger, end)
-
-    def thinned(self, name: str) -> Columns:
-        """The reports that stay when they are thinned by this column, with what their charts show."""
-        return self._thinners[name].kept()
-
     @property
     def recent(self) -> Columns:
-        """The last reports, with what the chart of the groups shows, and `position` among all."""
+        """The last reports, with the columns `OF_RECENT`."""
         tables = [table() for _, table in self._recent]
         return {name: column[-RECENT:] for name, column in joined(tables).items()} if tables else {}
 
 
-def _recent_of(part: Part, reports: int) -> Columns:
-    """The last reports of a part; `reports`: how many there are up to its end."""
+def _recent_of(part: Part) -> Columns:
+    """The last reports of a part."""
     rows = part.reports[-RECENT:]
-    columns = {name: part.at(name, rows) for name in ("behind", *IN_CHARTS["behind"])}
-    return {POSITION: np.arange(reports - len(rows), reports), **columns}
+    return {name: part.at(name, rows) for name in OF_RECENT}
 
 
 class EventReader:
@@ -192,15 +200,17 @@ class EventReader:
         self.missing: list[str] = []  # columns that the file does not have
         self._saw = saw
         self._table: Table | None = None
-        self._settings: tuple[bool, bool, bool, int] | None = None
+        self._settings: tuple[bool, bool, bool, int, tuple[int, ...]] | None = None
         self._known: tuple[int, int, bytes] | None = None
 
-    def update(self, *, synchronous: bool, losses: bool, steps: bool, workers: int = 0) -> None:
+    def update(
+        self, *, synchronous: bool, losses: bool, steps: bool, workers: int = 0, marks: tuple[int, ...] = ()
+    ) -> None:
         """Read what is new. `losses`, `steps`: whether the losses of the reports, and the local steps are needed.
 
-        `workers`: how many the run began with.
+        `workers`, `marks`: as in `Events`.
         """
-        settings = (synchronous, losses, steps, workers)
+        settings = (synchronous, losses, steps, workers, marks)
         if self._table is None or settings != self._settings or self._identity() != self._known:
             self.events, self._settings, self._table = Events(*settings), settings, None
             self._table = Table(self.path, EVENTS, saw=self._saw)

@@ -25,21 +25,25 @@ class Pace:
 class Tallies:
     """How many events of each kind there are, and by worker its rounds, its computing and its cut weights.
 
-    `workers`: how many the run began with: a weight below one part of so many was cut.
+    With K workers present, a weight below 1/K was cut.
     """
 
-    def __init__(self, workers: int = 0):
+    def __init__(self) -> None:
         self.kinds = np.zeros(len(KINDS), dtype=np.int64)
-        self._whole = (1 - 1e-9) / workers if workers else 0.0
         self._places = Places()
         self._rounds: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._compute: NDArray[np.float64] = np.zeros(0)
         self._cut: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
     def add(
-        self, groups: Groups, kind: NDArray[np.int64], compute: NDArray[np.float64], eta: NDArray[np.float64]
+        self,
+        groups: Groups,
+        kind: NDArray[np.int64],
+        compute: NDArray[np.float64],
+        eta: NDArray[np.float64],
+        present: NDArray[np.int64],
     ) -> None:
-        """More events, not sorted; `groups` are their workers."""
+        """More events, not sorted; `groups` are their workers. `present`: how many workers there were at each."""
         order, workers, firsts, _ = groups
         if not len(order):
             return
@@ -51,7 +55,8 @@ class Tallies:
         is_round = (kind == REPORT) | (kind == DROP)
         self._rounds[places] += np.add.reduceat(is_round, firsts, dtype=np.int64)
         self._compute[places] += np.add.reduceat(np.where(is_round, compute[order], 0.0), firsts)
-        self._cut[places] += np.add.reduceat((kind == REPORT) & (eta[order] < self._whole), firsts, dtype=np.int64)
+        cut = (kind == REPORT) & (eta * present < 1 - 1e-9)[order]
+        self._cut[places] += np.add.reduceat(cut, firsts, dtype=np.int64)
 
     def count(self, kind: str) -> int:
         """Events of this kind."""

@@ -74,8 +74,10 @@ function retitle(id, title, note = "") {
 
 function readable(made, body, tools) { // what a chart has for the keyboard and for screen readers
   const summary = element("p", "", { className: "unseen", id: `summary-${body.id}` });
-  const data = element("details", [element("summary", "Data table"), element("div", "", { className: "scroll", tabIndex: 0 })], { className: "data" });
-  data.addEventListener("toggle", () => fillData(body.id));
+  const data = element("div", "", { className: "data scroll", id: `data-${body.id}`, tabIndex: 0, hidden: true });
+  const button = element("button", "Data", { type: "button", className: "quiet", title: "Show the data as a table" });
+  button.onclick = () => { data.hidden = !data.hidden; fillData(body.id); };
+  button.setAttribute("aria-controls", data.id);
   made.append(summary, data);
   body.tabIndex = 0;
   body.setAttribute("role", "group");
@@ -83,6 +85,7 @@ function readable(made, body, tools) { // what a chart has for the keyboard and 
   body.setAttribute("aria-labelledby", `title-${body.id}`);
   body.setAttribute("aria-describedby", summary.id);
   zoomable(body, tools);
+  tools.append(button);
 }
 
 function choices(id, options, value, choose) { // a switch above a chart; options: texts by value
@@ -166,12 +169,14 @@ function described(traces, layout) { // in words, where a chart has no better su
 const MOST_ROWS = 1000; // in a data table
 
 function fillData(id) {
-  const data = cardOf(id).querySelector("details.data"), drawing = drawings[id];
-  data.hidden = !drawing;
-  if (!drawing || !data.open) return;
+  const data = document.getElementById(`data-${id}`), button = cardOf(id).querySelector(`[aria-controls="data-${id}"]`), drawing = drawings[id];
+  for (const tool of cardOf(id).querySelectorAll(".tools > :is(.quiet, .zoom)")) tool.hidden = !drawing;
+  if (!drawing) data.hidden = true;
+  button.setAttribute("aria-expanded", String(!data.hidden));
+  if (data.hidden) return;
   const [headings, rows] = drawing.rows ? drawing.rows() : rowsOf(id, drawing.traces);
-  table(data.querySelector(".scroll"), headings, rows.slice(0, MOST_ROWS), document.getElementById(`title-${id}`).textContent);
-  if (rows.length > MOST_ROWS) data.querySelector(".scroll").append(element("p", `${number(rows.length - MOST_ROWS)} more rows are not shown here; orlomo export writes all.`));
+  table(data, headings, rows.slice(0, MOST_ROWS), document.getElementById(`title-${id}`).textContent);
+  if (rows.length > MOST_ROWS) data.append(element("p", `${number(rows.length - MOST_ROWS)} more rows are not shown here; orlomo export writes all of the run's tables.`));
 }
 
 function rowsOf(id, traces) {
@@ -193,6 +198,7 @@ const sectionOf = (spec) => spec.section ?? SECTIONS[spec.name] ?? SECTIONS[spec
 const found = (spec, run) => (spec.kind === "lines" ? page.runs : [run]).map((one) => one.charts[spec.name]).filter((columns) => columns !== undefined);
 
 function declare(spec, run) { // a card for a chart of charts.py; all have one before the first is drawn, or it would not fit
+  if (spec.kind === "timeline") return; // timelines.js draws all of them together
   if (!page.runs.some((one) => spec.name in one.charts)) return;
   card(sectionOf(spec), spec.name, { title: spec.title, note: spec.note, wide: spec.wide ?? spec.kind === "timeline", chart: true });
   cardOf(spec.name).hidden = !found(spec, run).length;
@@ -200,7 +206,7 @@ function declare(spec, run) { // a card for a chart of charts.py; all have one b
 
 function declared(spec, run) {
   const columns = found(spec, run);
-  if (!columns.length) return;
+  if (!columns.length || spec.kind === "timeline") return;
   if (columns.every((one) => typeof one === "string")) nothing(spec.name, columns[0]);
   else KINDS[spec.kind](spec, run);
 }

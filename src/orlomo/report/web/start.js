@@ -4,7 +4,7 @@
 const CONNECTION_LOST = "orlomo watch does not answer; this is what it showed last. The page goes on as soon as it is there again.";
 class Refused extends Error {} // what orlomo watch says where it cannot show the run
 
-const following = { tag: "", lost: false };
+const following = { tag: "", lost: false, patience: 20000 };
 
 function header() {
   document.getElementById("title").textContent = document.title = page.title;
@@ -94,18 +94,38 @@ function tidy() { // sections with nothing in them are left out, also of the nav
 
 function mark() { // the section that is being read
   const top = document.getElementById("bar").offsetHeight + 40, links = [...document.querySelectorAll("#nav a")];
-  const passed = links.filter((link) => document.querySelector(link.hash).getBoundingClientRect().top <= top).at(-1) || links[0];
+  const place = (link) => document.querySelector(link.hash).getBoundingClientRect().top;
+  const ended = innerHeight + scrollY >= root.scrollHeight - 2; // the last sections cannot come to the top
+  const asked = ended && links.find((link) => link.hash === location.hash && place(link) > 0);
+  const passed = asked || (ended && links.at(-1)) || links.filter((link) => place(link) <= top).at(-1) || links[0];
   for (const link of links) link === passed ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
 }
 
-function render() {
+function render(bit = false) { // `bit`: what is in sight first, the rest bit by bit
   const run = page.runs[chosen] || page.runs[chosen = 0];
   header(); say(page.notes); choice();
   for (const spec of page.charts) declare(spec, run);
   for (const part of parts) part(run);
   facts(); settings(); tidy();
-  for (const spec of page.charts) declared(spec, run);
-  root.dataset.drawn = String(Number(root.dataset.drawn || 0) + 1);
+  const near = (spec) => {
+    const { top, bottom } = cardOf(spec.name).getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  };
+  const shown = page.charts.filter((spec) => document.getElementById(spec.name));
+  waiting = bit ? shown.filter((spec) => !near(spec)) : [];
+  for (const spec of shown) if (!waiting.includes(spec)) declared(spec, run);
+  clearTimeout(timer);
+  drawWaiting();
+}
+
+let timer = 0;
+let waiting = []; // charts that are out of sight: drawn one after the other, with pauses in which the page answers
+
+function drawWaiting() {
+  const begin = performance.now(), spec = waiting.shift();
+  if (spec) declared(spec, page.runs[chosen]);
+  if (waiting.length) timer = setTimeout(drawWaiting, performance.now() - begin);
+  else root.dataset.drawn = String(Number(root.dataset.drawn || 0) + 1);
 }
 
 // Light and dark: as the system says, or as the button says.
@@ -131,7 +151,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", setTheme);
 function printing(on) {
   if (on) root.dataset.printing = "yes"; else delete root.dataset.printing;
   setTheme();
-  for (const plot of document.querySelectorAll(".js-plotly-plot")) Plotly.relayout(plot, { width: on ? plot.clientWidth : null, autosize: true });
+  while (waiting.length) drawWaiting();
+  for (const plot of document.querySelectorAll(".card:not([hidden]) > .js-plotly-plot")) {
+    Plotly.relayout(plot, on ? { width: plot.clientWidth, height: plot.clientHeight } : { width: null, height: null, autosize: true });
+  }
 }
 addEventListener("beforeprint", () => printing(true));
 addEventListener("afterprint", () => printing(false));
@@ -140,7 +163,7 @@ let marking = 0;
 addEventListener("scroll", () => { marking ||= requestAnimationFrame(() => { marking = 0; mark(); }); }, { passive: true });
 
 async function ask() { // new data; null: nothing new
-  const answer = await fetch(page.follow, { cache: "no-store", headers: { "If-None-Match": following.tag }, signal: AbortSignal.timeout(20000) });
+  const answer = await fetch(page.follow, { cache: "no-store", headers: { "If-None-Match": following.tag }, signal: AbortSignal.timeout(following.patience) });
   if (answer.status === 304) return null;
   const text = await answer.text();
   if (!answer.ok) throw new Refused(text);
@@ -161,12 +184,12 @@ async function follow() {
     say([following.lost ? CONNECTION_LOST : found.message, ...(page.notes || [])]);
   } else if (found) {
     page = found;
-    render();
+    render(true);
   } else {
     header();
     say(page.notes);
   }
-  following.timer = setTimeout(follow, Math.max(500, 3 * (performance.now() - begin)));
+  following.timer = setTimeout(follow, Math.max(400, 2 * (performance.now() - begin)));
 }
 
 async function inflated(text) {
@@ -177,7 +200,7 @@ async function inflated(text) {
 async function start() {
   setTheme();
   document.head.append(element("script", await inflated(document.getElementById("plotly").textContent)));
-  if (!page.follow) return render();
+  if (!page.follow) return render(true);
   addEventListener("online", follow);
   addEventListener("visibilitychange", () => { if (!document.hidden) follow(); });
   follow();

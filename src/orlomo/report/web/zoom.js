@@ -79,7 +79,7 @@ function zoomable(target, tools) {
     pinch = event.touches.length === 2 && range ? { apart: apart(event.touches), range } : null;
   }, { capture: true, passive: true });
   target.addEventListener("touchmove", (event) => {
-    if (!pinch || event.touches.length !== 2) return;
+    if (!pinch || event.touches.length !== 2 || !event.cancelable) return; // not to be cancelled: it scrolls
     event.preventDefault();
     const half = (pinch.range[1] - pinch.range[0]) / 2, middle = pinch.range[0] + half, factor = pinch.apart / apart(event.touches);
     choose(target.id, [middle - half * factor, middle + half * factor]);

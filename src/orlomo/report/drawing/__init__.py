@@ -1,0 +1,1 @@
+"""What is drawn of a run's reports, and how matplotlib draws it."""

@@ -1,0 +1,1 @@
+"""The workers of a run: what each did and when, and what happened to them."""

@@ -1,0 +1,188 @@
+"""The timelines on the page, in a real browser: what is drawn, zooming by mouse, keys and buttons, the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import orlomo
+from browser import Browser, browser
+from orlomo.report.colours import LIGHT
+from orlomo.report.drawing.style import new_figure
+from orlomo.report.drawing.timelines import draw_timeline
+from orlomo.report.page import page_content, page_of, write_report
+from orlomo.report.streaming.rounds import Timeline
+from orlomo.report.streaming.workers import grouped
+from orlomo.report.workers.timeline import strips
+from small import classification, settings
+
+RANGE = "return span"
+TIMELINE = "document.getElementById('timeline')"
+PIXELS = """
+const canvas = document.querySelectorAll('#timeline .strip')[arguments[0]], view = canvas.view;
+const shape = [view.left, view.top + arguments[1] * view.height, view.width, view.height - 2];
+const box = shape.map(one => Math.round(one * devicePixelRatio));
+const data = canvas.getContext('2d').getImageData(...box).data, found = {};
+for (let i = 0; i < data.length; i += 4) {
+  const key = [data[i], data[i + 1], data[i + 2]].join();
+  found[key] = (found[key] || 0) + 4 / data.length;
+}
+return found"""
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def report(runs: list[orlomo.Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report([run.folder for run in runs], path)
+    return path
+
+
+def painted(window: Browser, times: int) -> None:
+    window.settle(lambda: window.run(f"return Number({TIMELINE}.dataset.painted || 0)") >= times)
+
+
+def paint_count(window: Browser) -> int:
+    return int(window.run(f"return Number({TIMELINE}.dataset.painted || 0)"))
+
+
+def share_of(window: Browser, strip: int, row: int, colour: str) -> float:
+    key = ",".join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
+    return float(window.run(PIXELS, strip, row).get(key, 0.0))
+
+
+def test_a_synchronous_run_is_drawn_above_an_asynchronous_one(
+    runs: list[orlomo.Run], report: Path, window: Browser
+) -> None:
+    window.open(report.as_uri())
+    painted(window, 1)
+    titles = window.run(f"return [...{TIMELINE}.querySelectorAll('h4')].map(one => one.textContent)")
+    assert [title.split(":")[0] for title in titles] == ["prsgdm", "orlomo"]
+    assert "4 workers, 1 crashed and came back" in titles[1]
+    assert window.run(f"return {TIMELINE}.querySelector('.scale').textContent") == "Every round is drawn."
+    states = window.run(f"return {TIMELINE}.querySelector('.key').textContent")
+    assert all(state in states for state in ("computing", "waiting for other workers", "lost in a crash", "absent"))
+    views = {view["name"]: view for view in page_content(runs)["runs"]}
+    whole = max(views[name]["charts"]["timeline"]["end"] for name in ("prsgdm", "orlomo"))  # type: ignore[index]
+    for strip, name in enumerate(("prsgdm", "orlomo")):
+        uses, shown = views[name]["uses"], views[name]["charts"]["timeline"]
+        assert isinstance(shown, dict)
+        for row, use in enumerate(uses):
+            expected = float(use["computing"]) * (shown["last"][row] - shown["first"][row]) / whole  # type: ignore[arg-type]
+            assert share_of(window, strip, row, LIGHT["methods"][name]) == pytest.approx(
+                expected, abs=0.06
+            )  # gaps between rounds
+    window.run(f"[...{TIMELINE}.querySelectorAll('.runs button')].at(-1).click()")  # the third run too
+    titles = window.run(f"return [...{TIMELINE}.querySelectorAll('h4')].map(one => one.textContent.split(':')[0])")
+    assert titles == ["prsgdm", "orlomo", "local-ormo-da"]
+
+
+def test_zooming_by_mouse_keys_and_buttons(report: Path, window: Browser) -> None:
+    from selenium.webdriver import ActionChains, Keys
+
+    window.open(report.as_uri())
+    painted(window, 1)
+    strip = window.driver.find_element("css selector", "#timeline .strip")
+    window.run("arguments[0].scrollIntoView({block: 'center'})", strip)
+    wide, whole = window.run("return arguments[0].view.width", strip), window.run("return wholeRange()")
+    drag = ActionChains(window.driver).move_to_element_with_offset(strip, 0, 0)
+    drag.click_and_hold().move_by_offset(int(wide / 4), 0).release().perform()
+    window.settle(lambda: window.run(RANGE) is not None)
+    begin, end = window.run(RANGE)
+    assert end - begin == pytest.approx((whole[1] - whole[0]) / 4, rel=0.02)
+    linked = "return [...linked].map(id => document.getElementById(id).layout.xaxis.range.map(Number))"
+    assert all(one == pytest.approx([begin, end]) for one in window.run(linked))
+    place = window.driver.find_element("css selector", "#timeline .timelines")
+    for key, times in ((Keys.ARROW_LEFT, 1.0), ("-", 1.6), ("+", 1.0)):
+        before = window.run(RANGE)
+        place.send_keys(key)
+        window.settle(lambda before=before: window.run(RANGE) != before)  # type: ignore[misc]
+        left, right = window.run(RANGE)
+        assert right - left == pytest.approx((end - begin) * times, rel=0.05)
+    place.send_keys("0")
+    window.settle(lambda: window.run(RANGE) is None)
+    window.run(f"{TIMELINE}.querySelector('[aria-label=\"Zoom in\"]').click()")
+    window.settle(lambda: window.run(RANGE) is not None)
+    ActionChains(window.driver).double_click(strip).perform()
+    window.settle(lambda: window.run(RANGE) is None)
+    ActionChains(window.driver).move_to_element_with_offset(strip, 3, 10).perform()
+    window.settle(lambda: not window.run(f"return {TIMELINE}.querySelector('.tip').hidden"))
+    assert window.run(f"return {TIMELINE}.querySelector('.tip').textContent").startswith("worker ")
+    assert window.complaints() == []
+
+
+def test_cells_keep_the_shares_and_zooming_in_shows_rounds(runs: list[orlomo.Run], tmp_path: Path) -> None:
+    """At phone width, of a worker with far more rounds than pixels, each state has the share of the row it should."""
+    count = 3000
+    start = np.arange(count, dtype=float)
+    seen = Timeline()
+    seen.add(
+        grouped(np.zeros(count, dtype=np.int64)), np.zeros(count, dtype=np.int64), start, start + 1.0, 0 * start + 0.7
+    )
+    page = page_content(runs[2:])
+    page["runs"][0] |= {"events": [], "uses": page["runs"][0]["uses"][:1]}
+    path = tmp_path / "page.html"
+    with browser(tmp_path, width=390, height=800) as phone:
+        for limit, after in ((5000, "1 of 1"), (100, "0 of 1")):
+            page["runs"][0]["charts"]["timeline"] = strips(seen, 0.0, 512, limit)
+            path.write_text(page_of(page), "utf-8")
+            phone.open(path.as_uri())
+            painted(phone, 1)
+            assert phone.run(f"return {TIMELINE}.dataset.every") == "0 of 1"
+            assert "about 8 rounds" in phone.run(
+                "return scaleText(timelineRuns(), {from: 0, to: 3000, width: 500}, 0, 1)"
+            )
+            assert share_of(phone, 0, 0, LIGHT["methods"]["local-ormo-da"]) == pytest.approx(0.7, abs=0.04)
+            assert share_of(phone, 0, 0, LIGHT["states"]["transfer"]) == pytest.approx(0.3, abs=0.06)
+            before = paint_count(phone)
+            phone.run("setSpan([1000, 1020])")
+            painted(phone, before + 1)
+            assert phone.run(f"return {TIMELINE}.dataset.every") == after
+            scale = phone.run(f"return {TIMELINE}.querySelector('.scale').textContent")
+            assert scale == "Every round is drawn." if limit == 5000 else "orlomo watch shows them" in scale
+
+
+def test_workers_are_listed_slowest_first_and_what_happened_to_them(window: Browser, tmp_path: Path) -> None:
+    faults = (
+        orlomo.Fault(time=5.0, worker=99, kind="join"),
+        orlomo.Fault(time=10.0, worker=0, kind="crash"),
+        orlomo.Fault(time=15.0, worker=1, kind="leave"),
+    )
+    speeds = (orlomo.Speed(), orlomo.Speed(count=1, factor=4.0))
+    run = orlomo.train(
+        *(classification(), settings("orlomo")),
+        **{"workers": 20, "epochs": 60, "jobs": 1, "out": tmp_path / "run"},
+        cluster=orlomo.Cluster(speeds=speeds, faults=faults),
+    )
+    path = tmp_path / "report.html"
+    [view] = write_report([run.folder], path)["runs"]
+    assert view["membership"] == "20 workers, 1 joined, 1 lost, 1 left"
+    shown = view["charts"]["timeline"]
+    assert isinstance(shown, dict)
+    assert shown["workers"] == [*range(20), 99]
+    slowest = max((use for use in view["uses"] if use["rounds"]), key=lambda use: float(use["round_seconds"]))  # type: ignore[arg-type]
+    window.open(path.as_uri())
+    rows = window.run("return [...document.querySelectorAll('#uses tbody tr')].map(row => row.textContent)")
+    assert len(rows) == 10
+    assert rows[0].startswith(str(slowest["worker"]))
+    assert rows[8].startswith("median of 21")
+    window.run("document.querySelector('#uses button').click()")
+    assert window.run("return document.querySelectorAll('#uses tbody tr').length") == 21
+    happened = window.run("return [...document.querySelectorAll('#events tbody tr')].map(row => row.textContent)")
+    assert [text.lstrip("0123456789.") for text in happened] == [
+        "worker 99 joined",
+        "worker 0 was lost",
+        "worker 1 left",
+    ]
+    assert window.complaints() == []
+    [axes] = new_figure(1, 1, (4, 3))[1]
+    draw_timeline(axes, shown, "orlomo", "seconds")
+    assert [label.get_text() for label in axes.get_yticklabels()] == [*map(str, range(20)), "99"]
