@@ -194,9 +194,9 @@ def text_collate() -> Figure:
 def bf16() -> Figure:
     run_example("bf16")
     half = only_run()
-    method = orlomo.OrLoMo(learning_rate=0.1, local_steps=8)
+    method = orlomo.OrLoMo(learning_rate=0.1, local_steps=4)
     full = orlomo.train(
-        "digits", method, workers=8, cluster="heterogeneous", epochs=120, batch_size=64, out="runs/float32"
+        "digits", method, workers=8, cluster="heterogeneous", epochs=40, batch_size=64, out="runs/float32"
     )
     figure, [axes] = panels()
     curve(axes, full, "test_accuracy", "float32", GREY)
