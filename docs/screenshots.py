@@ -15,8 +15,8 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 import orlomo
-from orlomo.report.page import write_report
 from orlomo.report.terminal.screen import TerminalProgress
+from orlomo.report.web.page import write_report
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))

@@ -9,7 +9,7 @@ import pytest
 
 import orlomo
 from browser import Browser, browser
-from orlomo.report.page import write_report
+from orlomo.report.web.page import write_report
 
 SPAN = "const [a, b] = document.getElementById('timeline').layout.xaxis.range; return b - a"
 MIDDLE = "const [a, b] = document.getElementById('timeline').layout.xaxis.range; return (a + b) / 2"

@@ -14,7 +14,7 @@ import pytest
 
 import orlomo
 from browser import Browser, browser
-from orlomo.report.watch import Follower, Watch, usual_port
+from orlomo.report.web.watch import Follower, Watch, usual_port
 from small import classification, settings, started
 
 REPORTS = "return page.runs[0].facts.reports"

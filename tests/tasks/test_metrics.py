@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import orlomo
 from orlomo.report.charts import CHARTS, Chart, drawn
 from orlomo.report.figures import write_figures
-from orlomo.report.page import page_of, write_report
 from orlomo.report.view import view_of
+from orlomo.report.web.page import page_of, write_report
 from orlomo.tasks.evaluation import evaluate
 from orlomo.tasks.metrics import measured
 from small import call_cli, classification, settings

@@ -1,43 +1,39 @@
-"""The guides' code runs as it is written."""
+"""The Python on the pages runs as it is written, page by page."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from documented import PAGES, ROOT, blocks, name_of, python_of
 
-DOCS = Path(__file__).parents[1] / "docs"
-
-
-def python_of(guide: str) -> str:
-    """All Python of a guide, one block after another."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / guide).read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    assert blocks, f"{guide} has no Python in it"
-    return "\n".join(blocks)
-
-
-GUIDES = sorted(f"how-to/{path.name}" for path in (DOCS / "how-to").glob("*.md") if "```python" in path.read_text())
+WITH_PYTHON = [page for page in PAGES if python_of(page)]
 
 REPLAYS = {
-    "how-to/buffers.md": 1,
-    "how-to/own-method.md": 2,
-    "how-to/own-optimizer.md": 2,
-    "how-to/precision-and-groups.md": 3,
-    "how-to/resume-and-change.md": 3,
+    "docs/how-to/buffers.md": 1,
+    "docs/how-to/own-method.md": 2,
+    "docs/how-to/own-optimizer.md": 2,
+    "docs/how-to/precision-and-groups.md": 3,
+    "docs/how-to/resume-and-change.md": 3,
 }
-"""How often a guide prints that a replay agrees."""
+"""How often a page prints that a replay agrees."""
 
 
-@pytest.mark.parametrize("guide", GUIDES)
-def test_a_guide_runs(guide: str, tmp_path: Path) -> None:
-    script = tmp_path / "guide.py"
-    script.write_text(python_of(guide))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_is_not_run_says_why(page: Path) -> None:
+    for block in blocks(page):
+        assert block.is_marked_well, f"{block.page}: <!-- {block.mark} --> is no mark (see tests/docs/documented.py)"
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+def test_a_page_runs(page: Path, tmp_path: Path) -> None:
+    script = tmp_path / "page.py"
+    script.write_text(python_of(page))
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("agree, bit for bit (") >= REPLAYS.get(guide, 0)
+    assert done.stdout.count("agree, bit for bit (") >= REPLAYS.get(name_of(page), 0)
 
 
 def test_the_guides_delayed_nesterov_is_the_built_in_one() -> None:
@@ -47,7 +43,7 @@ def test_the_guides_delayed_nesterov_is_the_built_in_one() -> None:
     import orlomo
 
     names: dict[str, type[orlomo.Method]] = {}
-    exec(python_of("how-to/own-method.md").partition("run = ")[0], names)
+    exec(python_of(ROOT / "docs/how-to/own-method.md").partition("run = ")[0], names)
     guide, own = names["DelayedNesterov"](), orlomo.method("delayed-nesterov")
     servers = [method.server(torch.zeros(5), workers=3) for method in (guide, own)]
     source = torch.Generator().manual_seed(0)
