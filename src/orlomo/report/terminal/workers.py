@@ -120,8 +120,8 @@ def _named(
     times = {number: one.round_seconds / usual for number, one in active.items()} if usual > 0 else {}
     slow = sorted((number for number in times if times[number] >= SLOW), key=lambda number: -times[number])
     if slow:
-        text = "worker " + _some([f"{number} ({times[number]:.1f}x)" for number in slow])
-        named.append(("slow", f"{text} the median round"))
+        text = _some([f"{number} ({times[number]:.1f}x)" for number in slow])
+        named.append(("slow", f"worker {text}; in brackets the time of a round against the median"))
     return named
 
 
