@@ -397,7 +397,7 @@ def test_a_metric_that_is_not_there_is_named(tmp_path: Path) -> None:
         orlomo.train(classification(test_data=None), workers=2, out=tmp_path / "none", callbacks=[best])
     nowhere = orlomo.Metric.mean("own", lambda model, batch: math.nan)
     best = orlomo.KeepBest("test_own")
-    with pytest.raises(orlomo.OrlomoError, match="test_own is no number in the first evaluation"):
+    with pytest.raises(orlomo.OrlomoError, match="test_own is not a number in the first evaluation"):
         orlomo.train(classification(metrics=[nowhere]), workers=2, out=tmp_path / "nan", callbacks=[best])
 
 

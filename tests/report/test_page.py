@@ -14,7 +14,7 @@ import orlomo
 from browser import Browser, browser, served
 from orlomo.config import RunConfig
 from orlomo.records.recorder import create_folder
-from orlomo.records.tables import EVENTS, METRICS
+from orlomo.records.tables import EVENTS, METRICS, MetricColumn
 from orlomo.report import figures
 from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.style import new_figure
@@ -170,7 +170,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
 def write_large(folder: Path, reports: int, workers: int) -> None:
     """A run of so many reports, of rounds of very unequal length."""
     config = RunConfig(task="digits", method=orlomo.OrLoMo(), cluster=orlomo.Cluster(), workers=workers, epochs=10.0)
-    create_folder(folder, config, ())
+    create_folder(folder, config, (MetricColumn("test_loss", "test loss", "loss", "loss"),))
     with (folder / "events.csv").open("w") as file:
         file.write(",".join(EVENTS) + "\n")
         source = np.random.default_rng(0)
@@ -183,7 +183,7 @@ def write_large(folder: Path, reports: int, workers: int) -> None:
             index = max(0, t - workers)
             columns = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
             file.write(f"report,{columns},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
-    (folder / "metrics.csv").write_text(",".join(METRICS) + "\n")
+    (folder / "metrics.csv").write_text(",".join([*METRICS, "test_loss"]) + "\n")
 
 
 def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path) -> None:

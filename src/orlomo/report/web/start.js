@@ -152,6 +152,7 @@ function printing(on) {
   if (on) root.dataset.printing = "yes"; else delete root.dataset.printing;
   setTheme();
   while (waiting.length) drawWaiting();
+  paint();
   for (const plot of document.querySelectorAll(".card:not([hidden]) > .js-plotly-plot")) {
     Plotly.relayout(plot, on ? { width: plot.clientWidth, height: plot.clientHeight } : { width: null, height: null, autosize: true });
   }
