@@ -142,7 +142,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
         assert window.run(DOTS.format("delay")) == 20
         assert not window.run("return document.getElementById('report_loss').closest('.card').hidden")
         assert "No evaluation" in window.run("return document.getElementById('metric-accuracy').textContent")
-        window.run("window.untouched = true; document.querySelector('#settings-0 details').open = false")
+        window.run("window.untouched = true; document.querySelector('#settings details').open = false")
         with events.open("a") as file:
             file.write("".join(lines[21:31]))
         metrics.write_text(evaluated)
@@ -153,7 +153,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
             "return ['metric-accuracy', 'metric-loss'].map(id => document.getElementById(id).offsetHeight)"
         )
         assert heights[0] == heights[1] == 320
-        assert window.run("return window.untouched && !document.querySelector('#settings-0 details').open")
+        assert window.run("return window.untouched && !document.querySelector('#settings details').open")
         asked = [address for address in window.requests() if not address.startswith(("data:", "blob:"))]
         assert asked
         assert all(address.startswith(server.address) for address in asked)
