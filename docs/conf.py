@@ -18,18 +18,21 @@ extensions = [
     "extension",  # extension.py in this folder
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
 ]
 root_doc = "index"
 language = "en"
+smartquotes_action = "qe"  # not dashes: --engine is a flag
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 default_role = "orlomo-code"
-autodoc_mock_imports = ["accelerate", "lightning", "transformers"]  # seconds to load, and not needed
+autodoc_preserve_defaults = True
+autosummary_generate = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.abc
 import re
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -13,6 +18,9 @@ from sphinx.util.docutils import SphinxRole
 
 NAME = re.compile(r"orlomo(\.\w+)+|[A-Z]\w+(\.\w+)*")
 """What in single backquotes is looked up as a public name; all else there is code, as `worker` or `--engine`."""
+
+FRAMEWORKS = {"accelerate": "accelerate", "lightning": "lightning", "transformers": "huggingface"}
+"""And our modules for them."""
 
 COMMANDS = "<!-- the commands, from the parser -->"
 """The line of reference/command-line.md that is replaced."""
@@ -60,13 +68,14 @@ def _below(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
 
 
 def _command(command: argparse.ArgumentParser) -> str:
-    usage = command.format_usage().removeprefix("usage: ").rstrip()
+    words = [action.metavar or action.dest for action in command._actions if not action.option_strings]
+    usage = " ".join([command.prog, *map(str, words), "[flags]"])
     parts = [f"## {command.prog}", _sentence(command.description or ""), f"```text\n{usage}\n```"]
     for group in command._action_groups:
         actions = [action for action in group._group_actions if _is_shown(action)]
         if actions:
             rows = "\n".join(f"| {_names(action)} | {_help(command, action)} |" for action in actions)
-            parts.append(f"| {_title(group)} | |\n|---|---|\n{rows}")
+            parts.append(f"{{.flags}}\n| {_title(group)} | |\n|:--|:--|\n{rows}")
     if command.epilog:
         parts.append(f"```text\n{command.epilog.strip()}\n```")
     return "\n\n".join(part for part in parts if part)
@@ -98,6 +107,41 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+class StandIn(ModuleType):
+    """A module that has every class."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {"__module__": "builtins"})  # autodoc reads the modules that a class's bases are in
+
+
+class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Empty classes in place of frameworks that take seconds to load, or are not installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in FRAMEWORKS else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing to execute."""
+
+
+def load_integrations() -> None:
+    """Import the modules that work with frameworks, without these."""
+    finder = StandIns()
+    sys.meta_path.insert(0, finder)
+    try:
+        for framework in FRAMEWORKS:
+            importlib.import_module(f"orlomo.integrations.{FRAMEWORKS[framework]}")
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.partition(".")[0] in FRAMEWORKS]:
+            del sys.modules[name]
+
+
 def mathml(block: bool) -> Any:
     """Write a formula as MathML, which browsers draw themselves: nothing is fetched from elsewhere."""
 
@@ -111,6 +155,7 @@ def mathml(block: bool) -> Any:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register all of it."""
+    load_integrations()
     app.setup_extension("sphinx.ext.autodoc")
     app.add_role("orlomo-code", CodeRole())
     app.connect("autodoc-process-docstring", tidy)

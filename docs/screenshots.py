@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import base64
-import io
-import re
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
 
 import orlomo
-from orlomo.report.page import write_report
-from orlomo.report.terminal.screen import TerminalProgress
+from orlomo.report.web.page import write_report
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "tests"))
+import terminals  # noqa: E402
+
 from browser import browser  # noqa: E402
 
 
 def main() -> None:
     """Two runs of digits on eight workers, two of them slow and one that crashes; the page, wide and on a phone."""
+    terminals.main()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         slow = orlomo.cluster("heterogeneous")
@@ -32,8 +28,7 @@ def main() -> None:
         cluster = orlomo.Cluster(speeds=slow.speeds, faults=faults)
         for name in ("orlomo", "prsgdm"):
             method = orlomo.method(name, learning_rate=0.1, local_steps=32)
-            screens = [Recorded(DOCS / "images/screen.svg", 80)] if name == "orlomo" else []
-            orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name, callbacks=screens)
+            orlomo.train("digits", method, workers=8, epochs=40, cluster=cluster, out=folder / name)
         write_report([folder / "orlomo", folder / "prsgdm"], folder / "report.html")
         for name, width, last, dark in (("report", 1280, "groups", False), ("report-phone", 390, "timeline", True)):
             with browser(folder / name, width, 3000, dark) as window:
@@ -44,28 +39,6 @@ def main() -> None:
                 shot = window.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})
                 (DOCS / f"images/{name}.png").write_bytes(base64.b64decode(shot["data"]))
                 print(DOCS / f"images/{name}.png")
-
-
-class Recorded(TerminalProgress):
-    """The screen of `orlomo train`, in a file as it was after so many reports."""
-
-    def __init__(self, path: Path, after: int):
-        console = Console(record=True, width=80, height=24, file=io.StringIO(), force_terminal=True)
-        super().__init__(console=console)
-        self.path, self.after = path, after
-
-    def event(self, row: dict[str, Any]) -> None:
-        """One more report."""
-        super().event(row)
-        if row["reports"] == self.after:
-            self._next_update = 0.0
-            self.update(self.run)
-            self._console.print(self.screen())
-            plain = re.sub(
-                r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL
-            )  # no fonts from elsewhere
-            self._console.save_svg(str(self.path), title="orlomo train", code_format=plain)
-            print(self.path)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orlomo.report.watch import Follower, Watch
+from orlomo.report.web.watch import Follower, Watch
 
 PLACES = {"chromium": ("chromium", "google-chrome", "chromium-browser"), "chromedriver": ("chromedriver",)}
 

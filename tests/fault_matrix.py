@@ -58,7 +58,7 @@ FILES = re.compile(
 )
 """What may be in the folder of a run that is finished."""
 
-UNBEGUN = "nothing was begun"
+UNBEGUN = "nothing was started"
 
 _warnings: list[str] = []
 

@@ -143,7 +143,7 @@ def _without_notes(page: Path) -> str:
 
 
 def _watch(place: Place) -> Answer:
-    from orlomo.report.watch import Follower
+    from orlomo.report.web.watch import Follower
 
     with _printing() as (_, errors):
         try:

@@ -76,9 +76,9 @@ def test_only_regular_files_are_opened_and_nothing_waits(tmp_path: Path) -> None
         listener.bind(str(tmp_path / "socket"))
         for name in ("fifo", "folder", "socket"):
             for use in (open_to_read, open_to_write):
-                with pytest.raises(RunFolderError, match=f"{name} is no regular file"):
+                with pytest.raises(RunFolderError, match=f"{name} is not a regular file"):
                     use(tmp_path / name)
-    with pytest.raises(RunFolderError, match="zero is no regular file"):
+    with pytest.raises(RunFolderError, match="zero is not a regular file"):
         read_bytes(Path("/dev/zero"))
 
 
@@ -159,7 +159,7 @@ def test_a_lock_that_another_program_shares_is_not_taken_for_a_run(tmp_path: Pat
         assert reader.stdout is not None
         reader.stdout.readline()
         assert not is_being_written(tmp_path)
-        with pytest.raises(RunFolderError, match=f"process {reader.pid}, which is no run, holds a lock"):
+        with pytest.raises(RunFolderError, match=f"process {reader.pid}, which is not a run, holds a lock"):
             lock(tmp_path)
         reader.communicate()
     lock(tmp_path).close()

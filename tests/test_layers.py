@@ -50,7 +50,7 @@ LAYERS = (
 """From top to bottom: a module imports from its own entry and from those below. The longest name that fits counts."""
 
 UPWARDS = {
-    ("records.run", "report.page"): "how a notebook shows a run; loaded when one does",
+    ("records.run", "report.web.notebook"): "how a notebook shows a run; loaded when one does",
     ("records.best", "tasks.registry"): "makes the module of a task by its name; loaded when one is asked for",
     ("records.best", "tasks.task"): "a type, for type checkers only",
     ("engines.registry", "engines.engine"): "the type of what it loads, for type checkers only",

@@ -248,7 +248,10 @@ BUFFERS: dict[str, tuple[Tried, str]] = {
     "an unknown policy": (lambda out: train(queued({"queue": "keeps"}), out), "did you mean 'keep'"),
     "no policy at all": (lambda out: train(queued(["queue"]), out), "a table from name patterns to policies"),
     "a pattern that is no name": (lambda out: train(queued({0: "keep"}), out), "a name pattern must be a string"),
-    "recalibrating a queue": (lambda out: train(queued({"*": "recalibrate"}), out), "pointer is no running statistic"),
+    "recalibrating a queue": (
+        lambda out: train(queued({"*": "recalibrate"}), out),
+        "pointer is not a running statistic",
+    ),
     "averaging a counter": (lambda out: train(queued({"steps": "average"}), out), "steps is torch.int64"),
     "half a BatchNorm": (lambda out: train(normed({"*.running_mean": "keep"}), out), "must share one policy"),
     "a queue that grows": (lambda out: train(task(model=Growing, buffers="keep"), out), "in __init__, or the policy"),

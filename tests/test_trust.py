@@ -21,7 +21,7 @@ from orlomo import loading, trust
 from orlomo.commands.main import main
 from orlomo.config import RunConfig, to_table
 from orlomo.records.recorder import create_folder
-from orlomo.report.watch import Follower
+from orlomo.report.web.watch import Follower
 from orlomo.resuming import untrusted_code
 from small import call_cli, classification
 from terminal import at_a_terminal
@@ -357,12 +357,12 @@ def unusable(home: Path, how: str) -> str:
         return "cannot write"
     if how == "a FIFO":
         os.mkfifo(key, 0o600)
-        return "is no key: remove it"
+        return "is not a key: remove it"
     key.write_bytes(bytes(32 if how != "short" else 31))
     key.chmod(0o644 if how == "readable" else 0o600)
     if how == "another's":
         os.chown(key, 12345, 12345)
-    return {"readable": "other users can read", "short": "is no key", "another's": "belongs to another user"}[how]
+    return {"readable": "other users can read", "short": "is not a key", "another's": "belongs to another user"}[how]
 
 
 @pytest.mark.parametrize("how", ["no folder", "a FIFO", "readable", "short", "another's"])

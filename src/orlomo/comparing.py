@@ -119,7 +119,7 @@ def _run(config: RunConfig, folder: Path, warn: Callable[[str], None], **more: U
             raise RunFolderError(f"{folder} holds a run with other settings: choose another --out")
         if changed := Run(folder).changed_code(config):
             raise RunFolderError(
-                f"{folder} was made with the {' and the '.join(changed)}'s file as it was before: choose another --out"
+                f"{folder} was made before the file of the {' and the '.join(changed)} changed: choose another --out"
             )
         return resume(folder, trust=True, warn=warn, **more)  # its config is the one that was asked for
     except Diverged as error:  # a method that diverges is a result of the comparison: the others still run

@@ -142,7 +142,7 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> ConfigError:
     names = list(known)
     found = nearest(name if isinstance(name, str) else shown(name), names)
     hint = f": did you mean {found!r}?" if found else ""
-    return ConfigError(f"unknown {kind} {shown(name)}{hint} (known: {', '.join(names)})")
+    return ConfigError(f"unknown {kind} {shown(name)}{hint} (known: {', '.join(names) or 'none'})")
 
 
 def require(condition: bool, message: str) -> None:

@@ -1,9 +1,9 @@
 """The files that we read and write: opened without following links, written whole or not at all, deleted by our names.
 
 A run folder may come from somebody else, and any name in it may be a link to a file of the user's, or no file at all.
-Files of a run are therefore opened here: a link in place of one is an error, and so is what is no regular file (reading
-from a FIFO would wait for ever). Folders in a run folder go through `subfolder`. Whoever can change the folder while a
-command runs is not kept out: see SECURITY.md.
+Files of a run are therefore opened here: a link in place of one is an error, and so is anything but a regular file
+(reading from a FIFO would wait for ever). Folders in a run folder go through `subfolder`. Whoever can change the folder
+while a command runs is not kept out: see SECURITY.md.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def _opened(path: Path, flags: int) -> int:
         if error.errno in (errno.ELOOP, errno.EMLINK) and path.is_symlink():
             raise RunFolderError(f"{path} is a link: put the file itself in its place") from None
         if error.errno in (errno.ENXIO, errno.EISDIR, errno.ENODEV):
-            raise RunFolderError(f"{path} is no regular file") from None
+            raise RunFolderError(f"{path} is not a regular file") from None
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise RunFolderError(f"{path} is no regular file")
+        raise RunFolderError(f"{path} is not a regular file")
     return descriptor
 
 
@@ -91,7 +91,7 @@ def read_text(path: Path, limit: int = TEXT_BYTES, follow: bool = False) -> str:
         return read_bytes(path, limit, follow).decode("utf-8")
     except UnicodeDecodeError as error:
         raise RunFolderError(
-            f"{path} is no text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+            f"{path} is not text in UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
         ) from None
 
 
@@ -165,7 +165,7 @@ def check_target(path: Path) -> None:
     if path.is_dir():
         raise RunFolderError(f"{path} is a folder: give a file's name with --out")
     if path.exists() and not path.is_file():
-        raise RunFolderError(f"{path} is no regular file: give a file's name with --out, or - for standard output")
+        raise RunFolderError(f"{path} is not a regular file: give a file's name with --out, or - for standard output")
 
 
 def sync_folder(folder: Path) -> None:

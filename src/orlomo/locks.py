@@ -45,9 +45,8 @@ def lock(folder: Path) -> io.FileIO:
 def _why_held(folder: Path, file: io.IOBase) -> str:
     if LINUX and not _holder(file, fcntl.F_RDLCK) and (reader := _holder(file, fcntl.F_WRLCK)):
         # A shared lock, which no process of ours takes: anyone who can read the file can.
-        return (
-            f"process {reader}, which is no run, holds a lock on {folder / NAME}: end it, or use a copy of the folder"
-        )
+        held = f"process {reader}, which is not a run, holds a lock on {folder / NAME}"
+        return f"{held}: end it, or use a copy of the folder"
     return f"{folder} is being written by another process: wait for it, or stop it"
 
 

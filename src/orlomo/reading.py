@@ -116,7 +116,7 @@ def _toml_float(text: str) -> float:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text}, which is no number")
+    raise ValueError(f"{text}, which is not a number")
 
 
 def _reason(error: Exception) -> str:

@@ -245,7 +245,7 @@ def _leave_word(error: BaseException, engine: Engine, folder: Path, config: RunC
     Log(folder, lambda text: None).note(f"the run ends: {text}", "".join(traceback.format_exception(error)))
     saved = "saved; " if session.saved_events == session.events else ""
     command = resume_command(folder, config.task) + engine.resume_flags
-    error.add_note(f"{saved}more in {log}. When that is mended, continue with: {command}")
+    error.add_note(f"{saved}more in {log}. When that is fixed, continue with: {command}")
 
 
 def _finish(engine: Engine, recorder: RunRecorder, signals: Signals, patient: Warn | None) -> None:

@@ -197,7 +197,7 @@ def _key(make: bool = False) -> bytes:
             _make_key(path)
         return _read_key(path)
     except RunFolderError:  # no regular file
-        raise _NoKey(f"{path} is no key: remove it") from None
+        raise _NoKey(f"{path} is not a key: remove it") from None
     except OSError as error:
         raise _NoKey(f"cannot {'write' if make else 'read'} {path}: {error.strerror}") from None
 
@@ -221,7 +221,7 @@ def _read_key(path: Path) -> bytes:
     with open_to_read(path, follow=True) as file:
         facts = os.fstat(file.fileno())
         if facts.st_size != KEY_BYTES:
-            raise _NoKey(f"{path} is no key: remove it")
+            raise _NoKey(f"{path} is not a key: remove it")
         if hasattr(os, "geteuid") and facts.st_uid != os.geteuid():
             raise _NoKey(f"{path} belongs to another user")
         if os.name == "posix" and stat.S_IMODE(facts.st_mode) & 0o077:

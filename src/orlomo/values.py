@@ -283,7 +283,7 @@ def path_of(value: object, where: str) -> Path:
         raise ConfigError(f"{where} must be the name of a folder or file, not {shown(value)}")
     require(bool(given.strip()), f"{where} is empty: give the name of a folder or file")
     require(len(given) <= LONGEST_PATH, f"{where} is longer than the name of a file can be: {shown(given)}")
-    require("\0" not in given, f"{where} is no name of a folder or file: {shown(given)}")
+    require("\0" not in given, f"{where} is not a name of a folder or file: {shown(given)}")
     try:
         return Path(given).expanduser()
     except RuntimeError as error:  # ~somebody, who has no home here

@@ -86,7 +86,7 @@ def verify(folder: Path | str) -> Verification:
     seals = run.seals
     findings = [*seals.find_all(), *_checkpoints(run)]
     if not checkpoints.positions(path / CHECKPOINTS) and is_there(path / MODEL):
-        findings.append(Finding(CHECKPOINTS, f"has no checkpoint, though the run came to its end: {MODEL} is there"))
+        findings.append(Finding(CHECKPOINTS, f"has no checkpoint, though the run is finished: {MODEL} is there"))
     if seals.base is not None and not seals.base.sealed.there:
         seals.notes.append("only sizes are compared: it is of a version that sealed nothing")
     wrong = {finding.file for finding in findings}

@@ -88,6 +88,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        (["train"], "TASK is missing, as in `orlomo train digits` (see `orlomo train --help`)"),
         (["train", "digts"], "did you mean 'digits'"),
         (["train", "digits", "--method", "orlmo"], "did you mean 'orlomo'"),
         (["train", "digits", "--worker", "4"], "did you mean '--workers'"),
@@ -101,7 +102,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
         (["compare", "digits", "--methods", ", "], "--methods names no method"),
         (["train", "digits", "--method", "nowhere.py:Mine"], "nowhere.py"),
         (["new", "methd", "mine"], "did you mean 'method'"),
-        (["new", "task", "my.task"], "is no name for a Python file"),
+        (["new", "task", "my.task"], "is not a name for a Python file"),
         (["trian", "digits"], "did you mean 'train'"),
         (["train", "digits", "--workers", "four"], "argument --workers: must be a whole number, not 'four'"),
         (["train", "digits", "--workers", "0"], "workers must be at least 1"),

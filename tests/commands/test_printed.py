@@ -26,12 +26,12 @@ from orlomo.records.tables import MetricColumn
 from orlomo.report.comparison.rows import MethodTable, Row
 from orlomo.report.comparison.texts import markdown_table
 from orlomo.report.figures import write_figures
-from orlomo.report.page import page_content
 from orlomo.report.speed import Speed, Speeds
 from orlomo.report.summary import write_rows
 from orlomo.report.terminal.ending import comparison_lines
 from orlomo.report.terminal.layout import Answer
-from orlomo.report.watch import Follower
+from orlomo.report.web.page import page_content
+from orlomo.report.web.watch import Follower
 from small import call_cli, run_cli
 from terminal import shown_at_a_terminal
 

@@ -217,7 +217,7 @@ def test_with_faults_it_replays_wherever_the_change_is(tmp_path: Path) -> None:
 
 def test_the_record_is_readable_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from orlomo.commands.main import main
-    from orlomo.report.page import page_content
+    from orlomo.report.web.page import page_content
 
     folder = tmp_path / "run"
     assert main(["train", "quadratic", "--workers", "2", "--epochs", "0.1", "--quiet", "--out", str(folder)]) == 0

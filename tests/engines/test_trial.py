@@ -195,7 +195,7 @@ def test_settings_that_do_not_fit_are_said_with_their_numbers(name: str, tmp_pat
 
 def test_data_sets_without_a_worker_are_named(tmp_path: Path) -> None:
     sites = orlomo.PerWorker([(INPUTS, LABELS)] * 3)
-    assert "3 data sets, but 2 workers: nobody trains on '2'" in said(tmp_path, task(train_data=sites))
+    assert "3 data sets, but 2 workers: none trains on '2'" in said(tmp_path, task(train_data=sites))
 
 
 def test_never_more_samples_than_asked_for_and_one_round_per_worker() -> None:

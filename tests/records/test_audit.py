@@ -165,8 +165,8 @@ def test_rows_that_are_of_no_report_are_named(tmp_path: Path) -> None:
     assert found.disagree == (
         "rounds.csv has 1 line more than the run wrote (sealed by checkpoint 7)",
         "row 6 of rounds.csv is damaged: it does not say which samples were used",
-        "row 3 of rounds.csv names event 0, which is no report of worker 0",
-        "row 4 of rounds.csv names event 1, which is no report of worker 1",
+        "row 3 of rounds.csv names event 0, which is not a report of worker 0",
+        "row 4 of rounds.csv names event 1, which is not a report of worker 1",
         "row 5 of rounds.csv names event 1, as a row before it does",
     )
 

@@ -39,7 +39,7 @@ def test_what_was_not_begun_is_removed_or_begun(stage: str, tmp_path: Path) -> N
     leave(folder, STAGES[stage])
     done = call_cli("resume", "run", folder=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "orlomo: nothing was begun in run, which is removed: begin it again\n"
+    assert done.stderr == "orlomo: nothing was started in run, which is removed: start it again\n"
     assert not folder.exists()
     leave(folder, STAGES[stage])
     run = orlomo.train("quadratic", "asgd", out=folder, **SETTINGS)

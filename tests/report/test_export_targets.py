@@ -92,7 +92,7 @@ def test_what_is_no_file_is_not_replaced(words: tuple[object, ...], run: Path, t
     os.mkfifo(tmp_path / "pipe")
     given = [str(word).replace("{run}", str(run)) for word in words]
     done = call_cli(*given, "--out", "pipe", folder=tmp_path)
-    said = "orlomo: pipe is no regular file: give a file's name with --out, or - for standard output\n"
+    said = "orlomo: pipe is not a regular file: give a file's name with --out, or - for standard output\n"
     assert (done.returncode, done.stderr) == (2, said)
     assert (tmp_path / "pipe").is_fifo()
 

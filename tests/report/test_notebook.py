@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import orlomo
+from orlomo.report.story import story
 from small import classification, settings
 
 
 def test_a_run_shows_itself(tmp_path: Path) -> None:
     run = orlomo.train(classification(), settings("orlomo"), workers=3, epochs=5, jobs=1, out=tmp_path / "a<b")
     shown = run._repr_html_()
-    assert "<b>a&lt;b: orlomo on custom, 3 workers, finished</b>" in shown
+    assert ">a&lt;b: orlomo on custom, 3 workers, finished</b>" in shown
+    assert all(html.escape(sentence) in shown for sentence in story([run]))
     assert f"test accuracy {run.metric_columns['test_accuracy'][-1]:.2%}" in shown
     drawn = ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
     panels = [element for element in drawn.iter() if element.get("id", "").startswith("axes_")]

@@ -14,11 +14,11 @@ import orlomo
 from browser import Browser, browser, served
 from orlomo.config import RunConfig
 from orlomo.records.recorder import create_folder
-from orlomo.records.tables import EVENTS, METRICS
+from orlomo.records.tables import EVENTS, METRICS, MetricColumn
 from orlomo.report import figures
 from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.style import new_figure
-from orlomo.report.page import page_content, page_of, write_report
+from orlomo.report.web.page import page_content, page_of, write_report
 
 DOTS = "return document.getElementById('{}').data.find(trace => trace.name === 'reports').x.length"
 CHOOSE = "const s = document.getElementById('run'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))"
@@ -79,6 +79,44 @@ def test_another_run_and_another_axis_can_be_chosen(runs: list[orlomo.Run], repo
     assert window.complaints() == []
 
 
+def test_what_is_drawn_of_the_delays_is_their_distribution(
+    runs: list[orlomo.Run], report: Path, window: Browser
+) -> None:
+    window.open(report.as_uri())
+    columns = page_content(runs)["runs"][0]["charts"]["delay"]
+    trace = "return document.getElementById('delay').data.find(trace => trace.name === arguments[0]).y"
+    assert window.run(trace, "median") == [value for value in columns["middle"] for _ in range(2)]
+    area = [value for value in window.run(trace, "5% to 95%") if value is not None]
+    assert area == [*np.repeat(columns["high"], 2), *np.repeat(columns["low"], 2)[::-1]]  # once around
+    window.run("const s = document.getElementById('delay-worker'); s.value = '2'; s.onchange()")
+    own = columns["workers"]["2"]
+    assert window.run(trace, "worker 2, median") == [value for value in own["middle"] for _ in range(2)]
+    events = runs[0].event_columns
+    mine = (events["kind"] == "report") & (events["worker"] == 2)
+    assert sorted(window.run(trace, "reports")) == sorted(events["delay"][mine].tolist())
+    assert f"{mine.sum()} reports of worker 2" in window.run("return cardOf('delay').textContent")
+    counted = page_content(runs)["runs"][0]["charts"]["delays"]
+    assert window.run("return document.getElementById('delays').data[0].y") == counted["counts"]
+    assert window.complaints() == []
+
+
+def test_the_sums_of_weights_are_those_of_the_stretch_that_is_shown(
+    runs: list[orlomo.Run], report: Path, window: Browser
+) -> None:
+    window.open(report.as_uri())
+    columns = page_content(runs)["runs"][0]["charts"]["audit"]
+    first = "return document.querySelector('#audit-sums tbody tr').textContent"
+    assert f"each of {sum(columns['number']):,} reports" in window.run(first)
+    middle = (columns["bin"][1] + 0.5) * columns["width"]
+    window.run("choose('delay', [arguments[0], arguments[1]])", middle, middle + columns["width"])
+    assert f"each of {sum(columns['number'][1:3]):,} reports" in window.run(first)
+    shown = window.run("return ['delay', 'audit'].map(id => document.getElementById(id).layout.xaxis.range)")
+    assert shown == [[pytest.approx(middle), pytest.approx(middle + columns["width"])]] * 2
+    window.run("choose('audit', null)")
+    assert f"each of {sum(columns['number']):,} reports" in window.run(first)
+    assert window.complaints() == []
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_phone(report: Path, dark: bool, tmp_path: Path) -> None:
     with browser(tmp_path, width=390, height=800, dark=dark) as phone:
@@ -106,7 +144,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
         assert window.run(DOTS.format("delay")) == 20
         assert not window.run("return document.getElementById('report_loss').closest('.card').hidden")
         assert "No evaluation" in window.run("return document.getElementById('metric-accuracy').textContent")
-        window.run("window.untouched = true; document.querySelector('#settings-0 details').open = false")
+        window.run("window.untouched = true; document.querySelector('#settings details').open = false")
         with events.open("a") as file:
             file.write("".join(lines[21:31]))
         metrics.write_text(evaluated)
@@ -118,7 +156,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
             "return ['metric-accuracy', 'metric-loss'].map(id => document.getElementById(id).offsetHeight)"
         )
         assert heights[0] == heights[1] == 320
-        assert window.run("return window.untouched && !document.querySelector('#settings-0 details').open")
+        assert window.run("return window.untouched && !document.querySelector('#settings details').open")
         asked = [address for address in window.requests() if not address.startswith(("data:", "blob:"))]
         assert asked
         assert all(address.startswith(server.address) for address in asked)
@@ -135,7 +173,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
 def write_large(folder: Path, reports: int, workers: int) -> None:
     """A run of so many reports, of rounds of very unequal length."""
     config = RunConfig(task="digits", method=orlomo.OrLoMo(), cluster=orlomo.Cluster(), workers=workers, epochs=10.0)
-    create_folder(folder, config, ())
+    create_folder(folder, config, (MetricColumn("test_loss", "test loss", "loss", "loss"),))
     with (folder / "events.csv").open("w") as file:
         file.write(",".join(EVENTS) + "\n")
         source = np.random.default_rng(0)
@@ -148,7 +186,7 @@ def write_large(folder: Path, reports: int, workers: int) -> None:
             index = max(0, t - workers)
             columns = f"{t},{k},{t // workers},{index},{t - index},{-(-index // workers)}"
             file.write(f"report,{columns},0.01,0.1,{end - took_it},{end},{0.8 * took_it},0,0.01,8,1.5\n")
-    (folder / "metrics.csv").write_text(",".join(METRICS) + "\n")
+    (folder / "metrics.csv").write_text(",".join([*METRICS, "test_loss"]) + "\n")
 
 
 def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path) -> None:

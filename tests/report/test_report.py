@@ -10,8 +10,8 @@ from pathlib import Path
 import orlomo
 from orlomo.report import figures
 from orlomo.report.drawing.style import HATCHES, new_figure
-from orlomo.report.page import page_content, write_report
 from orlomo.report.streaming.rounds import STATES
+from orlomo.report.web.page import page_content, write_report
 from small import call_cli
 
 LATE = ("worker_delays", "delays", "delay", "weights", "audit")

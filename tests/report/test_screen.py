@@ -124,7 +124,7 @@ def test_of_many_workers_worst_median_and_best_are_shown() -> None:
         ["median", "10", "32", "100%"],
         ["best", "10", "0", "100%"],
     ]
-    assert shown[6:8] == ["lost: worker 7", "slow: worker 9 (5.0x) the median round"]
+    assert shown[6:8] == ["lost: worker 7", "slow: worker 9 (5.0x); in brackets the time of a round against the median"]
     assert shown[-1] == "█" * 7 + "x█▂" + "█" * 54
 
 
@@ -209,7 +209,7 @@ def test_the_screen_of_a_real_terminal(engine: str, method: str, columns: int, t
     during = [frame for frame in found if "computing" in frame and "loss" in frame]
     assert all(len(frame.splitlines()) < 24 for frame in during)
     text = "\n".join(during)
-    assert re.search(r"^[1-9][\d,]* of [\d,]+ reports  loss [0-9.e-]+.*", text, re.MULTILINE)
+    assert re.search(r"^[1-9][\d,]* of [\d,]+ reports  .*samples/s\nloss [0-9.e-]+", text, re.MULTILINE)
     assert re.search(r"accuracy [0-9.]+%", text)
     assert re.search(r"[\d,]+ samples/s", text)
     if columns == 80:

@@ -18,10 +18,10 @@ import orlomo
 from orlomo.clusters.schedule import KINDS
 from orlomo.records.parsing import blocks
 from orlomo.records.tables import EVENTS, read_table
-from orlomo.report.page import page_content
 from orlomo.report.streaming import rounds
 from orlomo.report.streaming.counting import COUNTED, Counts
 from orlomo.report.streaming.events import RECENT, EventReader
+from orlomo.report.web.page import page_content
 from orlomo.report.workers.timeline import strips, uses, uses_of
 from small import classification, settings
 

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 import orlomo
-from browser import Browser, browser
+from browser import Browser, browser, served
+from orlomo.records.tables import EVENTS
 from orlomo.report.colours import LIGHT
 from orlomo.report.drawing.style import new_figure
 from orlomo.report.drawing.timelines import draw_timeline
-from orlomo.report.page import page_content, page_of, write_report
 from orlomo.report.streaming.rounds import Timeline
 from orlomo.report.streaming.workers import grouped
-from orlomo.report.workers.timeline import strips
+from orlomo.report.web.page import page_content, page_of, write_report
+from orlomo.report.workers.timeline import column_of, strips
+from orlomo.report.workers.windows import rounds_between
 from small import classification, settings
 
 RANGE = "return span"
@@ -186,3 +188,38 @@ def test_workers_are_listed_slowest_first_and_what_happened_to_them(window: Brow
     [axes] = new_figure(1, 1, (4, 3))[1]
     draw_timeline(axes, shown, "orlomo", "seconds")
     assert [label.get_text() for label in axes.get_yticklabels()] == [*map(str, range(20)), "99"]
+
+
+def test_watch_answers_with_the_rounds_of_a_stretch(window: Browser, tmp_path: Path) -> None:
+    """Of a run with more rounds than a page holds, zooming in asks for those that are seen."""
+    folder, workers = tmp_path / "run", 3
+    run = orlomo.train(
+        *(classification(), settings("orlomo")), workers=workers, epochs=1, jobs=1, cluster="homogeneous", out=folder
+    )
+    source = np.random.default_rng(0)
+    took = source.exponential(size=(20_000, workers)) + 0.1
+    finish = took.cumsum(axis=0)
+    order = np.argsort(finish, axis=None)
+    with (run.folder / "events.csv").open("w") as file:
+        file.write(",".join(EVENTS) + "\n")
+        for t, place in enumerate(order.tolist()):
+            end, length, worker = finish.flat[place], took.flat[place], place % workers
+            file.write(f"report,{t},{worker},0,0,0,0,0.1,0.1,{end - length},{end},{0.8 * length},0,0.1,8,1.5\n")
+    begin, end = 9000.0, 9040.0
+    expected = [((finish[:, k] >= begin) & (finish[:, k] <= 2 * end - begin)).sum() for k in range(workers)]
+    found = rounds_between(run.folder / "events.csv", begin, end, range(workers))
+    assert found is not None
+    rows, ends = column_of(found["row"], "<u2"), column_of(found["finish"], "<f4")
+    assert [int((rows == k).sum()) for k in range(workers)] == expected
+    assert ends[rows == 1].tolist() == pytest.approx(
+        finish[(finish[:, 1] >= begin) & (finish[:, 1] <= 2 * end - begin), 1].tolist(), rel=1e-6
+    )
+    assert rounds_between(run.folder / "events.csv", 0.0, 1e9, range(workers)) is None  # too many
+    with served(run.folder) as server:
+        window.open(server.address)
+        painted(window, 1)
+        assert window.run(f"return {TIMELINE}.dataset.every") == "0 of 3"
+        window.run("setSpan([9000, 9040])")
+        window.settle(lambda: window.run(f"return {TIMELINE}.dataset.every") == "3 of 3")
+        assert share_of(window, 0, 0, LIGHT["methods"]["orlomo"]) == pytest.approx(0.8, abs=0.06)
+        assert window.run("return fetch('rounds?from=1&to=0&workers=x').then(answer => answer.status)") == 400

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import orlomo
 from orlomo.errors import RunFolderError
-from orlomo.report.page import page_content
+from orlomo.report.web.page import page_content
 from small import classification, settings
 
 

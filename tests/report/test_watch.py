@@ -17,7 +17,7 @@ import pytest
 
 import orlomo
 from browser import served
-from orlomo.report.watch import Follower, Watch
+from orlomo.report.web.watch import Follower, Watch
 from small import classification, settings, started, wait_for
 
 
@@ -41,7 +41,7 @@ def ask(watch: Watch, path: str, host: str | None = None, verb: str = "GET") -> 
     return result
 
 
-def test_it_serves_the_page_and_the_data_on_loopback_only(watch: Watch) -> None:
+def test_it_serves_the_page_and_the_data_on_loopback_only(watch: Watch, run: orlomo.Run) -> None:
     assert watch.server_address[0] == "127.0.0.1"
     status, headers, page = ask(watch, "/")
     assert status == 200
@@ -52,7 +52,7 @@ def test_it_serves_the_page_and_the_data_on_loopback_only(watch: Watch) -> None:
     status, _, data = ask(watch, "/data", f"localhost:{watch.server_port}")
     assert status == 200
     [view] = json.loads(data)["runs"]
-    assert view["facts"]["reports"] == len(view["charts"]["delay"]["delay"])
+    assert view["facts"]["reports"] == (run.event_columns["kind"] == "report").sum()
     assert view["state"] == "finished"
 
 
@@ -129,14 +129,14 @@ def test_a_folder_that_is_gone_is_said_and_a_closed_tab_is_not(
 
 def test_a_large_run_is_not_read_all_the_time(run: orlomo.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("orlomo.report.watch.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("orlomo.report.watch.is_being_written", lambda folder: True)
+    monkeypatch.setattr("orlomo.report.web.watch.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("orlomo.report.web.watch.is_being_written", lambda folder: True)
 
     def slowly(runs: list[orlomo.Run], events: object) -> dict[str, object]:
         now[0] += 2.0
         return {"read": now[0]}
 
-    monkeypatch.setattr("orlomo.report.watch.page_content", slowly)
+    monkeypatch.setattr("orlomo.report.web.watch.page_content", slowly)
     follower, read = Follower(run.folder), set()
     while now[0] < 220:
         (run.folder / "events.csv").touch()

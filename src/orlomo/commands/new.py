@@ -53,7 +53,7 @@ def write(kind: str, name: str, folder: Path) -> tuple[Path, str]:
     """Write `NAME.py` into a folder; the file, and the command that runs it. Nothing is overwritten."""
     stem = name.removesuffix(".py").replace("-", "_")
     good = stem.isidentifier() and not keyword.iskeyword(stem)
-    require(good, f"{name!r} is no name for a Python file: use letters, digits and _, as in my_{kind}")
+    require(good, f"{name!r} is not a name for a Python file: use letters, digits and _, as in my_{kind}")
     # In this folder `import json` would find it in place of the other.
     require(
         not _is_installed(stem),

@@ -103,16 +103,18 @@ def _print_answers() -> None:
 
 def say_error(error: Exception) -> int:
     """Print an error as one line; of a user's own code, and of a mistake in ours, the traceback. The exit code."""
+    from orlomo.report.terminal.layout import tell
+
     if isinstance(error, Interrupted):
-        say(f"orlomo: {error}", sys.stderr)
+        tell(f"orlomo: {error}", sys.stderr)
         return 128 + error.signal_number
     theirs = _users_frames(error)
     if isinstance(error, OrlomoError):
-        say(f"orlomo: {error}", sys.stderr)
+        tell(f"orlomo: {error}", sys.stderr)
         for note in getattr(error, "__notes__", ()):
             say(note, sys.stderr, lines=True)
     elif isinstance(error, OSError) and error.errno is not None and theirs is None:
-        say(f"orlomo: {error.strerror or error}: {_name(error.filename)}", sys.stderr)
+        tell(f"orlomo: {error.strerror or error}: {_name(error.filename)}", sys.stderr)
     else:
         lines = traceback.format_exception(type(error), error, theirs or error.__traceback__)
         say("".join(lines).rstrip("\n"), sys.stderr, lines=True)

@@ -121,6 +121,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, examples: Sequence[str] = (), **more: Any):
         # Before the first flag, --help, is added.
         self._named: dict[str, argparse._ArgumentGroup] = {}
+        self.examples = examples
         epilog = EXAMPLES + "\n".join(f"  {line}" for line in examples) if examples else None
         more = {"formatter_class": Formatter, "epilog": epilog, "allow_abbrev": False, "add_help": False, **more}
         super().__init__(**more)
@@ -183,6 +184,10 @@ class Parser(argparse.ArgumentParser):
         target.write(text)
 
     def error(self, message: str) -> NoReturn:
+        # argparse names what is missing, but shows nothing that would do.
+        missing = re.fullmatch("the following arguments are required: (.*)", message)
+        if missing and self.examples:
+            message = f"{missing[1]} is missing, as in `{self.examples[0]}`"
         # argparse repeats what it was given, however long that is.
         short = message if len(message) <= MESSAGE else f"{message[:MESSAGE]}..."
         raise ConfigError(f"{short} (see `{self.prog} --help`)")

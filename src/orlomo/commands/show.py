@@ -17,6 +17,7 @@ from orlomo.commands.output import print_file, print_json, print_lines
 from orlomo.commands.parser import Commands
 from orlomo.errors import ConfigError
 from orlomo.printing import say
+from orlomo.report.terminal.layout import tell
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -96,9 +97,9 @@ def add(commands: Commands) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from orlomo.report.page import write_report
     from orlomo.report.terminal.ending import report_lines
     from orlomo.report.terminal.layout import Answer
+    from orlomo.report.web.page import write_report
 
     folders = [run for folder in options.folders for run in _runs(folder)]
     to_stdout = options.out == STDOUT
@@ -106,7 +107,7 @@ def _report(options: argparse.Namespace) -> int:
         path = Path(folder) / "report.html" if to_stdout else options.out
         page = write_report(folders, path, options.target)
         for note in page["notes"]:
-            say(f"orlomo: note: {note}", sys.stderr)
+            tell(f"orlomo: note: {note}", sys.stderr)
         if to_stdout:
             print_file(path)
     figures: list[Path] = []
@@ -145,13 +146,15 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    from orlomo.report.watch import Follower, Watch
+    from orlomo.report.web.watch import Follower, Watch
 
     follower = Follower(options.folder)
     try:
         server = Watch(follower, options.port)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on port {options.port}: {error}; choose another --port") from None
+        raise ConfigError(
+            f"cannot listen on port {options.port}: {str(error).rstrip('.')}; choose another --port"
+        ) from None
     # sys.exit leaves through `with server`, which closes it; the default handler would not.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with server:
@@ -173,7 +176,8 @@ def _audit(options: argparse.Namespace) -> int:
         return 0 if found.ok else 1
     _print_counts("epoch", found.epochs)
     _print_counts("worker", found.workers)
-    say(found.text)
+    for line in found.text.splitlines():
+        tell(line, sys.stdout)
     return 0 if found.ok else 1
 
 
@@ -186,13 +190,14 @@ def _verify(options: argparse.Namespace) -> int:
         try:
             found = verify(run)
         except OrlomoError as error:
-            say(f"orlomo: {error}", sys.stderr)
+            tell(f"orlomo: {error}", sys.stderr)
             code = 2
             continue
         results.append(found.to_json())
         code = max(code, 0 if found.whole else 1)
         if not options.json:
-            say(found, lines=True)
+            for line in str(found).splitlines():
+                tell(line, sys.stdout)
     if options.json:
         print_json(results)
     return code

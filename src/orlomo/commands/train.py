@@ -28,7 +28,7 @@ from orlomo.commands.parser import Commands
 from orlomo.commands.trusting import add_trust, confirm
 from orlomo.config import RunConfig
 from orlomo.errors import ConfigError, Interrupted, require, require_at_most
-from orlomo.printing import say
+from orlomo.report.terminal.layout import tell
 from orlomo.values import Table, from_text, helps, hints_of, path_of
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _configs(options: argparse.Namespace, names: list[str]) -> dict[str, list[Ru
         # Not an error: one command line serves methods with different hyperparameters.
         left_out = sorted((method.keys() | texts.keys()) - settings.keys())
         if left_out:
-            say(f"orlomo: note: {name} has no {', '.join(left_out)}", sys.stderr)
+            tell(f"orlomo: note: {name} has no {', '.join(left_out)}", sys.stderr)
         # msgd runs on one worker beside methods that run on sixteen.
         limit = method_class(name).max_workers
         if limit is not None:
@@ -262,7 +262,7 @@ def _resume(options: argparse.Namespace) -> int:
     if not found.finished or changes != {"epochs": None, "learning_rate": None}:
         trusted = confirm(untrusted_code(found), found.folder, options.trust)
     elif found.stopped is None:
-        say(f"{short(found.folder)} is finished already", sys.stderr)
+        tell(f"{short(found.folder)} is finished already", sys.stderr)
     with TerminalProgress(options.quiet) as progress:
         more = {"workers": options.workers, "jobs": options.jobs, "ray": ray_options(options)}
         more["tensorboard"] = options.tensorboard
@@ -287,7 +287,7 @@ def _replay(options: argparse.Namespace) -> int:
     if options.json:
         print_json(dataclasses.asdict(result))
     else:
-        say(result)
+        tell(result, sys.stdout)
     # 1 and not 2: the command worked, and the answer is no.
     return 0 if result.agrees else 1
 

@@ -43,7 +43,9 @@ def call(options: argparse.Namespace) -> int:
     if options.action == "add":
         require(options.number >= 1, f"add at least 1 worker, not {options.number}")
     config = Run(options.folder).config
-    require(config.clock == "real", f"{options.folder} is on virtual time: its workers are in the cluster's faults")
+    require(
+        config.clock == "real", f"{options.folder} is simulated: its workers come and go by the faults of its cluster"
+    )
     # Both names: the run reads `count` to add and `worker` to remove.
     request = {"action": options.action, "count": options.number, "worker": options.number}
     answer = ask(options.folder, request)

@@ -297,7 +297,7 @@ class _Pickle:
             if isinstance(stack[-1], _Array):
                 stack[-1].state = state
             elif not isinstance(stack[-1], _Dtype):  # byte order and the like mean nothing to bytes
-                raise ValueError("a state for what is no array")
+                raise ValueError("a state for something that is not an array")
         elif name not in ("PROTO", "FRAME"):
             raise ValueError(f"the step {name}")
 
@@ -326,7 +326,7 @@ class _Pickle:
                 if self._left < 0:
                     raise ValueError("the same text again and again")
                 return text.encode("latin1")
-        raise ValueError("a call of what is no function")
+        raise ValueError("a call of something that is not a function")
 
 
 def _function(name: str) -> _Function:
@@ -343,5 +343,5 @@ def _extended(owner: object, parts: list[Any]) -> object:
     elif isinstance(owner, dict) and all(isinstance(key, (str, bytes)) for key in parts[::2]):
         owner.update(zip(parts[::2], parts[1::2], strict=True))
     else:
-        raise ValueError("parts of what is no list, or keys that are no texts")
+        raise ValueError("parts of something that is not a list, or keys that are not texts")
     return owner

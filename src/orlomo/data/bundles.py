@@ -124,7 +124,7 @@ class Archive:
             self.folders.setdefault(folder, []).append(path.name)
 
     def _list(self) -> Iterator[tuple[str, int, int | zipfile.ZipInfo | None]]:
-        """The name of each member, its size, and where it is: None for one that is no regular file."""
+        """The name of each member, its size, and where it is: None for one that is not a regular file."""
         if self._zip is None:
             yield from _tar_members(self._file)
         else:
@@ -208,7 +208,7 @@ def _tar_members(file: IO[bytes]) -> Iterator[tuple[str, int, int | None]]:
                 raise ValueError("it has no members")
             return
         if len(header) < BLOCK or _number(header[148:156]) != sum(header) - sum(header[148:156]) + 8 * ord(" "):
-            raise ValueError(f"at byte {at:,} is no member")
+            raise ValueError(f"at byte {at:,} is not a member")
         size, kind, first = _number(header[124:136]), header[156:157], at + BLOCK
         if kind in MORE:
             if size > MAX_HEADER_BYTES:

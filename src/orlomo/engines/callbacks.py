@@ -223,7 +223,7 @@ class _Record:
         value = float(row[self.metric])
         first = math.isnan(self.value)
         if first and math.isnan(value):
-            raise ConfigError(f"{self.metric} is no number in the first evaluation: this task does not have it")
+            raise ConfigError(f"{self.metric} is not a number in the first evaluation: this task does not have it")
         # Written so that a comparison with NaN, which is false, means no improvement.
         if not first and not self._sign * (value - self.value) > by:
             return False

@@ -44,7 +44,7 @@ class Program:
             return
         if is_import_path(self.name):
             found = load_attribute(self.name, "function")
-            require(callable(found), f"{self.name} is no function of a worker")
+            require(callable(found), f"{self.name} is not a function of a worker")
             assert callable(found)
             found(worker)
             return

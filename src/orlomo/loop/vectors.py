@@ -122,7 +122,7 @@ class Trained:
         if kept is None or kept[0] is not vector:
             found = f"{tuple(vector.shape)} {vector.dtype}"
             wanted = f"{(self.size,)} {self.dtype}"
-            require(found == wanted, f"the vector is {found}, not {wanted}: it is another model's")
+            require(found == wanted, f"the vector is {found}, not {wanted}: it belongs to another model")
             if len(self._split) >= 8:  # a round uses the same few vectors as the last
                 self._split.clear()
             parts = torch.split(vector, self._sizes)

@@ -61,7 +61,7 @@ def worker() -> Worker:
     if _worker is None:
         if os.environ.get(SERVER):
             raise OrlomoError(
-                f"{SERVER} is set, but this process is no worker of that run and cannot reach its server: start the "
+                f"{SERVER} is set, but this process is not a worker of that run and cannot reach its server: start the "
                 f"script with `orlomo run`, or take {SERVER} away to train alone"
             )
         _worker = Worker(None)
@@ -245,7 +245,7 @@ class Worker:
     def _lease(self, key: object, leased: LeasedLoader | LeasedIds) -> None:
         require(
             not self._leased,
-            "with shared sampling a run has one data loader, and one number of batches per step: this is another; "
+            "with shared sampling a run has one data loader, one number of batches per step: this is a different one; "
             'use the same, or sampling="own"',
         )
         self._leased[key] = leased

@@ -163,7 +163,7 @@ class Ledger(ABC):
             raise ReportRefused("folded", f"the report of worker {worker} with index {index} is already folded in")
         begun = self.earlier.get(worker, (0, 0))[0] if held is None else held.round
         if round is not None and round < begun:  # late: the worker was given up meanwhile, and has joined again
-            raise ReportRefused("over", f"round {round} of worker {worker} is over: its report is not waited for")
+            raise ReportRefused("over", f"round {round} of worker {worker} is over: its report is no longer expected")
         owed = "holds no parameters" if held is None else f"holds index {held.index}, round {held.round}"
         raise ReportRefused("unknown", f"unknown report (worker {worker}, index {index}): worker {worker} {owed}")
 

@@ -239,7 +239,7 @@ def disagreements(rounds: Columns, events: Columns) -> Iterator[str]:
     known[known] = events["worker"][rounds["event"][known]] == rounds["worker"][known]
     for row in np.flatnonzero(~known).tolist():
         event, worker = rounds["event"][row], rounds["worker"][row]
-        yield f"row {row} of rounds.csv names event {event}, which is no report of worker {worker}"
+        yield f"row {row} of rounds.csv names event {event}, which is not a report of worker {worker}"
     first_rows = np.unique(rounds["event"], return_index=True)[1]
     for row in np.setdiff1d(np.flatnonzero(known), first_rows).tolist():
         yield f"row {row} of rounds.csv names event {rounds['event'][row]}, as a row before it does"

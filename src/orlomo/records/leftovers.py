@@ -72,7 +72,7 @@ def check_begun(folder: Path) -> None:
     with closing(lock(folder)):
         _remove_rest(folder)
     rest = "is removed" if not folder.exists() else "is empty now"
-    raise RunFolderError(f"nothing was begun in {short(folder)}, which {rest}: begin it again")
+    raise RunFolderError(f"nothing was started in {short(folder)}, which {rest}: start it again")
 
 
 def forget_if_empty(folder: Path) -> None:

@@ -344,6 +344,6 @@ class Run:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from orlomo.report.page import html_of  # it reads runs itself
+        from orlomo.report.web.notebook import html_of  # it reads runs itself
 
         return html_of(self)

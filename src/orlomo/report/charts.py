@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -23,10 +23,10 @@ from orlomo.report.drawing.columns import (
     loss_until_evaluated,
     weights,
 )
-from orlomo.report.streaming.rounds import CELLS, ROUNDS_KEPT
+from orlomo.report.streaming.rounds import CELLS, ROUNDS_KEPT, most_cells
 from orlomo.report.streaming.thinning import thin
 from orlomo.report.view import View, ViewTable, numbers
-from orlomo.report.workers.timeline import strips
+from orlomo.report.workers.timeline import MOST_ROWS, strips
 
 KINDS = ("lines", "timeline", "bars", "bands", "rows", "weights", "audit", "dots")
 """How a chart is drawn. `lines`: one curve per run and data set, all runs together; the others show one run."""
@@ -112,6 +112,7 @@ class Chart:
 def drawn(views: Sequence[View]) -> tuple[list[Spec], list[RunView]]:
     """The declarations of all charts of these runs, and the runs with what is drawn of them."""
     charts = [*metric_charts(views), *CHARTS]
+    charts = [replace(one, data=_sharing(views)) if one.kind == "timeline" else one for one in charts]
     runs: list[RunView] = []
     for view in views:
         columns = {chart.name: chart.columns(view) for chart in charts}
@@ -155,8 +156,14 @@ def _curves(metric: str, view: View) -> Drawn | str:
     return found or f"This task has no {own[0].title if own else metric}."
 
 
-def _timeline(view: View) -> Drawn:
-    return strips(view.seen.timeline, view.end, CELLS, ROUNDS_KEPT)
+def _timeline(view: View, cells: int = CELLS, rounds: int = ROUNDS_KEPT) -> Drawn:
+    return strips(view.seen.timeline, view.end, cells, rounds)
+
+
+def _sharing(views: Sequence[View]) -> Callable[[View], Drawn]:
+    """The timelines of runs that are on one page: all of them together have no more cells and rounds than one can."""
+    rows = sum(min(MOST_ROWS, len(view.seen.timeline.workers)) for view in views)
+    return functools.partial(_timeline, cells=most_cells(rows), rounds=ROUNDS_KEPT // max(1, len(views)))
 
 
 CHARTS = (
@@ -239,7 +246,8 @@ CHARTS = (
         needs="reports",
         data=late(audit),
         section="audit",
-        note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports.",
+        note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports. "
+        "Zoom in to choose a stretch of time. Reports that are still being computed are not counted.",
         y_label="share of the ideal sum",
     ),
     Chart(

@@ -52,7 +52,7 @@ def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list
                 tall = 1.5 + 0.22 * len(run["uses"]) if spec["kind"] == "timeline" else 4.2
                 figure, [axes] = new_figure(1, 1, (7, min(12.0, max(2.4, tall))))
                 DRAWN[spec["kind"]](axes, spec, run)
-                axes.set_title(f"{run['name']}: {run['method']}", fontsize=10, parse_math=False)
+                figure.suptitle(f"{run['name']}: {run['method']}", fontsize=10, parse_math=False)
                 paths += figure_files(figure, folder / run["name"] / spec["name"])
     return paths
 

@@ -42,7 +42,7 @@ def story_of(table: MethodTable) -> list[str]:
     """As `story`, of runs that are in a table."""
     views = [view for row in table.rows for view in row.views]
     if not views:
-        return ["No run came to its end: all diverged."]
+        return ["No run finished: all diverged."]
     sentences = _of_one(table, views) if len(table.rows) == 1 else _of_several(table, views)
     return [printable(sentence) for sentence in (*sentences, *warnings_of(views))]
 
@@ -262,7 +262,7 @@ def _warning(view: View) -> str:
         first, last = float(values[0]), float(values[-1])
         sign = 1 if one.better == "higher" else -1
         if not math.isfinite(last):
-            return f"Warning: {view.name} ended with a {one.label} that is no number{rate}."
+            return f"Warning: {view.name} ended with a {one.label} that is not a number{rate}."
         if one.better != "higher" and last > first:
             return f"Warning: in {view.name} the {one.label} grew from {one.text(first)} to {one.text(last)}{rate}."
         if one is _first(view) and math.isfinite(first) and sign * last <= sign * first:

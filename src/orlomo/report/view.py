@@ -192,7 +192,7 @@ def _view_of(run: Run, name: str, notes: list[str], reader: EventReader) -> tupl
     notes += data_notes
     view = View(run, name, run.state, measured, seen, metrics, end, data, str(reason) if reason else None)
     if run.seals.done and view.state == "stopped":
-        notes.append(f"{name}: the run came to its end, but {MODEL} is missing or no file of its own.")
+        notes.append(f"{name}: the run is finished, but {MODEL} is missing, or not a file of its own.")
     return view, damaged
 
 

@@ -263,8 +263,8 @@ def _policy(given: Policies, buffer: Buffer) -> str | None:
     policy = given[pattern]
     if policy == RECALIBRATE and not statistic:
         raise ConfigError(
-            f"buffers: {pattern!r} is to be recalibrated, but {buffer.name} is no running statistic of a normalisation "
-            f"layer: choose 'keep', 'average' or 'reset' for it"
+            f"buffers: {pattern!r} is to be recalibrated, but {buffer.name} is not a running statistic of a "
+            f"normalisation layer: choose 'keep', 'average' or 'reset' for it"
         )
     if policy == AVERAGE and not (statistic or floating):
         raise ConfigError(

@@ -178,7 +178,7 @@ def _collated(samples: list[Any]) -> Batch:
     except (RuntimeError, TypeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(
-            f"samples do not make a batch: {reason}; where they differ in size or are no tensors, give "
+            f"samples do not make a batch: {reason}; if they differ in size or are not tensors, give "
             "Task(collate=...), a function from a list of samples to a batch"
         ) from error
 

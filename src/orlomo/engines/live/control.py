@@ -133,12 +133,12 @@ def ask(folder: Path, request: Request) -> Any:
     while not is_there(answered):
         if time.monotonic() > until or not is_being_written(folder):
             _discard(path)
-            raise RunFolderError(f"{folder} does not answer: has it come to its end?")
+            raise RunFolderError(f"{folder} does not answer: has it ended?")
         time.sleep(0.05)
     answer = read_json(answered)
     _discard(answered)
     if not isinstance(answer, dict) or not answer.keys() & {"error", "result"}:
-        raise RunFolderError(f"{answered} is no answer of a run")
+        raise RunFolderError(f"{answered} is not an answer of a run")
     if "error" in answer:
         raise OrlomoError(str(answer["error"]))
     return answer["result"]

@@ -263,7 +263,7 @@ class Live(Engine):
         if self._has_begun:
             self.save()
         where, again = self._folder / "log.txt", resume_command(self._folder, self.config.task) + self.resume_flags
-        return self._log.end(type(error)(f"{error} (more in {where}; when that is mended: {again})"), details)
+        return self._log.end(type(error)(f"{error} (more in {where}; when that is fixed: {again})"), details)
 
     # Small steps
 

@@ -27,7 +27,7 @@ def say_numbers(config: RunConfig, task: Task, reports: int, warn: Callable[[str
     if isinstance(task.train_data, PerWorker) and (unused := task.train_data.names[workers:]):
         more = f" and {len(unused) - 3:,} more" if len(unused) > 3 else ""
         warn(
-            f"{len(task.train_data.names):,} data sets, but {workers:,} worker{'s' * (workers > 1)}: nobody trains on "
+            f"{len(task.train_data.names):,} data sets, but {workers:,} worker{'s' * (workers > 1)}: none trains on "
             f"{', '.join(map(repr, unused[:3]))}{more}; use as many workers as data sets"
         )
     if steps * count > min(size, asked):

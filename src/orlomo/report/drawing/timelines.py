@@ -72,7 +72,7 @@ def draw_timeline(axes: Axes, columns: dict[str, Any], method: str, clock: str) 
 
 def _per_cell(columns: dict[str, Any]) -> str:
     """How many rounds a cell has, in the middle."""
-    done = column_of(columns["done"], "<f4")
+    done = column_of(columns["done"]["text"], f"<u{columns['done']['bytes']}")
     middle = float(np.median(done[done > 0])) if (done > 0).any() else 0.0
     return f"about {middle:.0f} round{'s' * (middle != 1)} of a worker" if middle > 1 else "at most one or two rounds"
 
@@ -168,7 +168,7 @@ def _draw_every_round(axes: Axes, run: Run, one: _Seen, theme: Theme) -> None:
                     "linestyle": (0, (2, 2)),
                 }
                 axes.barh(row_of[worker], one.end - last, HEIGHT - 0.04, last, **look)
-    labels = [_worker_label(worker, one.slower.get(worker, 1.0)) for worker in one.workers.tolist()]
+    labels = [_worker_label(run, worker, one.slower.get(worker, 1.0)) for worker in one.workers.tolist()]
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.45, -0.55)
     kind = "Synchronous" if run.config.method.synchronous else "Asynchronous"
@@ -178,7 +178,12 @@ def _draw_every_round(axes: Axes, run: Run, one: _Seen, theme: Theme) -> None:
     )
 
 
-def _worker_label(worker: int, slower: float) -> str:
+def _worker_label(run: Run, worker: int, slower: float) -> str:
+    """The worker, and how many times slower it was: as the config says, else as its rounds took."""
+    pace = run.config.pace
+    if pace is not None:
+        times = pace[worker % len(pace)] / min(pace)
+        return f"worker {worker}" + (f" (slowed {times:g}x)" if times > 1 else "")
     return f"worker {worker}" + (f" ({slower:.1f}x slower)" if slower >= 1.5 else "")
 
 

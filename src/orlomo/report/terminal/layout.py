@@ -9,8 +9,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import IO
 
-from orlomo.printing import printable
+from orlomo.printing import printable, say
 
 GAP = "  "
 """Between two columns, or two facts on one line."""
@@ -187,3 +188,10 @@ class Answer:
     def text(self, text: object) -> str:
         """A text that others chose, as it is printed here."""
         return encodable(printable(text), self.encoding)
+
+
+def tell(text: object, to: IO[str]) -> None:
+    """Print a text as one line, or at a terminal as lines that are broken between words."""
+    width = shutil.get_terminal_size().columns if to.isatty() else None
+    for line in wrapped(printable(text), width):
+        say(line, to)

@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.text import Text
 
 from orlomo.engines.callbacks import Callback, RunHandle
-from orlomo.printing import printable, say
+from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs
+from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs, tell
 from orlomo.report.terminal.totals import RECORDED, Totals
 from orlomo.report.terminal.workers import drawn_delays, drawn_workers
 
@@ -35,6 +35,9 @@ REFRESH_SECONDS = 0.1
 
 FEWEST_COLUMNS = 60
 """Of a bar that shares its line with its name and the time left."""
+
+WIDEST = 120
+"""Columns that are used: longer bars say no more."""
 
 LONGEST_NAME = 24
 
@@ -106,10 +109,14 @@ class RunProgress:
 
     @property
     def facts(self) -> list[str]:
-        """The loss, smoothed, the newest evaluation, and the time on a virtual clock."""
+        """The loss, smoothed, and the newest evaluation."""
         loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # a loop of the user's own reports none
-        clock = f"{self.totals.seconds:,.0f} virtual s" if self.is_virtual and self.reports else ""
-        return [part for part in (loss, self.evaluated, clock) if part]
+        return [part for part in (loss, self.evaluated) if part]
+
+    @property
+    def clock(self) -> list[str]:
+        """The time so far where the clock is virtual."""
+        return [f"{self.totals.seconds:,.0f} virtual s"] if self.is_virtual and self.reports else []
 
 
 class ProgressDisplay:
@@ -172,14 +179,10 @@ class ProgressDisplay:
             self._next_line = now + min(latest, max(soonest, LINE_SHARE * (now - self._first_report)))
             parts = [f"{run.name}: {run.share:.0%}", run.counted]
             if self._several:
-                parts = [
-                    f"{self._over} of {self._runs} runs done",
-                    self._left,
-                    self._pace + "; " + parts[0],
-                    *run.facts,
-                ]
+                whole = [f"{self._over} of {self._runs} runs done", self._left, f"{self._pace}; {parts[0]}"]
+                parts = [*whole, *run.facts, *run.clock]
             else:
-                parts = [*parts, self._left, *run.facts, self._pace]
+                parts = [*parts, self._left, *run.facts, *run.clock, self._pace]
             self._line(", ".join(parts))
 
     def finish(self, run: RunProgress, announce: bool) -> None:
@@ -211,7 +214,8 @@ class ProgressDisplay:
 
     def screen(self) -> RenderableType:
         """What is on the screen; drawn a few times a second, by a thread of its own."""
-        width, height, shapes = self._console.width, self._console.height - 1, glyphs(self._console.encoding)
+        width, height = min(self._console.width, WIDEST), self._console.height - 1
+        shapes = glyphs(self._console.encoding)
         runs = list(self._at_work)  # a copy: the other thread adds and removes runs
         size = min(LONGEST_NAME, max((len(run.name) for run in runs), default=0))
         lines: list[Text] = []
@@ -222,13 +226,13 @@ class ProgressDisplay:
             lines += _bar("all runs", size, share, self._left, width, shapes)
             lines += _facts([f"{self._over} of {self._runs} done", self._pace], width)
         # Of many runs at once only the bars, so that all of them are seen.
-        brief = self._several and len(lines) + 3 * len(runs) > height
+        brief = self._several and len(lines) + 4 * len(runs) > height
         for run in runs:
             left = "" if self._several else self._left if run.reports else "starting"
             lines += _bar(run.name, size, run.share, left, width, shapes)
             if not brief:
                 pace = [] if self._several or not run.reports else [self._pace]
-                lines += _facts([run.counted, *run.facts, *pace], width)
+                lines += _facts([run.counted, *run.clock, *pace], width) + _facts(run.facts, width)
         if runs and runs[0].totals.workers and not brief:
             delays = drawn_delays(runs[0].totals.delays, width, shapes)
             room = height - len(lines) - len(delays) - 2
@@ -302,7 +306,7 @@ def evaluation_text(measured: Sequence[MetricColumn], row: Row) -> str:
 
 def warn(text: str) -> None:
     """Print a warning; above the bars where there are any."""
-    say(f"orlomo: warning: {text}", sys.stderr)
+    tell(f"orlomo: warning: {text}", sys.stderr)
 
 
 def duration(seconds: float) -> str:

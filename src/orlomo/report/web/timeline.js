@@ -8,10 +8,12 @@ const decoded = new WeakMap(); // columns of a timeline, by its object in `page`
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const floats = (text) => new Float32Array(bytes(text).buffer);
 
+const counts = ({ bytes: size, text }) => Float64Array.from(new { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array, 8: BigUint64Array }[size](bytes(text).buffer), Number);
+
 function columns(t) {
   if (!decoded.has(t)) {
     const shares = Object.fromEntries(Object.entries(t.shares).map(([state, text]) => [state, bytes(text)]));
-    decoded.set(t, { shares, done: floats(t.done), each: t.each ? rounds(t.each, t.workers.length) : null });
+    decoded.set(t, { shares, done: counts(t.done), each: t.each ? rounds(t.each, t.workers.length) : null });
   }
   return decoded.get(t);
 }
@@ -60,7 +62,7 @@ const at = (view, time) => view.left + ((time - view.from) / (view.to - view.fro
 
 function drawRow(to, run, view, row, looks) {
   const t = run.charts.timeline, data = columns(t), top = view.top + row * view.height, tall = view.height - (view.height >= 6 ? 2 : view.height >= 4 ? 1 : 0);
-  const each = windowOf(run, view) || data.each, detail = each && roundPixels(run, view, row) >= ROUND_PIXELS;
+  const each = roundsOf(run, view, row), detail = each && roundPixels(run, view, row) >= ROUND_PIXELS;
   if (detail) drawRounds(to, each, view, row, looks, top, tall);
   else drawCells(to, t, data, view, row, looks, top, tall);
   return detail;
@@ -140,7 +142,7 @@ function drawAway(to, run, view, looks) { // lost work and absence exactly; afte
   to.setLineDash([2, 2]);
   t.last.forEach((last, row) => {
     const [x, y, wide, high] = bar(row, last ?? t.end, t.end);
-    if (t.present[row] && wide > 3 && view.height >= 6) to.strokeRect(x + 0.5, y + 0.5, wide - 1, high - 1);
+    if (t.present[row] && wide > 3 && view.height >= 10) to.strokeRect(x + 0.5, y + 0.5, wide - 1, high - 1);
   });
   to.setLineDash([]);
 }
@@ -188,7 +190,7 @@ function ready(canvas, height) { // an empty canvas of this height, as wide as t
 }
 
 function drawRun(run, canvas, range) { // returns how it was drawn: the rows that show every round
-  const t = run.charts.timeline, rows = t.workers.length, height = rowHeight(rows), lane = run.events.length ? 16 : 0;
+  const t = run.charts.timeline, rows = t.workers.length, height = rowHeight(rows), lane = run.events.length ? 16 : 4;
   const [to, width] = ready(canvas, lane + rows * height + 2), left = gutter(width);
   const view = { left, width: width - left - 8, top: lane, height, from: range[0], to: range[1] };
   const looks = look(run);

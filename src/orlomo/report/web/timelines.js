@@ -125,7 +125,7 @@ function scaleText(runs, view, every, rows) {
   });
   const some = every ? `; ${every} of ${rows} workers are drawn round by round` : "";
   const without = runs.some((run) => !run.charts.timeline.each);
-  const more = without ? (page.follow ? "" : "; this page has too many rounds to hold each of them: orlomo watch shows them") : "; zoom in to see every round";
+  const more = without && !page.follow ? "; this page has too many rounds to hold each of them: orlomo watch shows them" : "; zoom in to see every round";
   return [...new Set(texts)].join("; ") + some + more + ".";
 }
 
@@ -214,7 +214,7 @@ function whatAt(run, view, row, moment) {
   const who = `worker ${t.workers[row]}`, gone = t.away.row.findIndex((one, i) => one === row && t.away.begin[i] <= moment && moment < t.away.end[i]);
   if (gone >= 0) return `${who}: ${t.states[t.away.state[gone]]}\n${number(t.away.begin[gone], 4)} to ${number(t.away.end[gone], 4)}`;
   if (moment > (t.last[row] ?? 0)) return t.present[row] ? `${who}: no report after ${number(t.last[row], 4)}` : `${who}: gone`;
-  const each = windowOf(run, view) || data.each;
+  const each = roundsOf(run, view, row);
   if (each && roundPixels(run, view, row) >= ROUND_PIXELS) {
     for (let i = each.first[row]; i < each.first[row + 1]; i++) {
       if (moment < each.before[i] || moment >= each.finish[i]) continue;
@@ -227,19 +227,27 @@ function whatAt(run, view, row, moment) {
   return `${who}: ${number(cell * t.width, 4)} to ${number((cell + 1) * t.width, 4)}\n${plural(data.done[place], "round")} ended; ${shares.join(", ") || "nothing recorded"}`;
 }
 
-function windowOf(run, view) { // what `orlomo watch` has answered, if it covers what is shown
-  const found = windows.get(run.name);
-  return found && found.from <= view.from && found.to >= view.to ? found : null;
+function roundsOf(run, view, row) { // those of this row that the page has; null: none
+  const each = windowOf(run, view) || columns(run.charts.timeline).each;
+  return each?.first && each.first[row] < each.first[row + 1] ? each : null;
 }
 
+function windowOf(run, view) { // what `orlomo watch` has answered, if it covers what is shown
+  const found = windows.get(run.name);
+  return found && found.from <= view.from && found.to >= Math.min(view.to, run.charts.timeline.end) ? found : null;
+}
+
+const MOST_ASKED = 15000; // rounds that `orlomo watch` is asked for at once
+
 async function askForRounds(run, view) { // of a run whose rounds are too many for the page
-  const t = run.charts.timeline, wide = view.to - view.from;
-  if (!page.follow || t.each || windowOf(run, view) || wide > 0.5 * (t.end || 1) || askForRounds.asking) return;
+  const t = run.charts.timeline, wide = view.to - view.from, near = t.workers.some((_, row) => roundPixels(run, view, row) >= ROUND_PIXELS);
+  if (!page.follow || t.each || !near || windowOf(run, view) || (2 * wide * t.rounds) / t.end > MOST_ASKED || askForRounds.asking) return;
   askForRounds.asking = true;
   const from = view.from - wide / 2, to = view.to + wide / 2;
   const answer = await fetch(`rounds?from=${from}&to=${to}&workers=${t.workers.join(",")}`).then((found) => (found.ok ? found.json() : null)).catch(() => null);
-  setTimeout(() => { askForRounds.asking = false; if (answer && answer.row) redraw(); }, 150);
-  if (answer && answer.row) windows.set(run.name, rounds({ ...answer, from, to }, t.workers.length));
+  windows.set(run.name, answer ? rounds({ ...answer, from, to }, t.workers.length) : { from, to });
+  askForRounds.asking = false;
+  redraw();
 }
 
 document.addEventListener("span", redraw);

@@ -242,6 +242,7 @@ def strips(seen: Timeline, end: float, cells: int, rounds: int) -> dict[str, Any
     shares = np.divide(seconds, total, out=np.zeros(seconds.shape), where=total > 1e-9 * width)
     shares = np.clip(np.round(np.round(shares, 9) * 255), 0, 255).astype(np.uint8)
     here = present(seen)
+    size = next(size for size in (1, 2, 4, 8) if done.max(initial=0.0) < 256**size)  # bytes for how many rounds ended
     found: dict[str, Any] = {
         "workers": workers.tolist(),
         "all_workers": len(everyone),
@@ -255,7 +256,7 @@ def strips(seen: Timeline, end: float, cells: int, rounds: int) -> dict[str, Any
         "shares": {
             state: _text(shares[:, code]) for code, state in enumerate(STATES[:IN_A_ROUND]) if shares[:, code].any()
         },
-        "done": _text(done.astype("<f4")),
+        "done": {"bytes": size, "text": _text(done.astype(f"<u{size}"))},
         "rounds": seen.count,
         "away": {
             "row": np.searchsorted(workers, gone.worker).tolist(),
@@ -266,10 +267,16 @@ def strips(seen: Timeline, end: float, cells: int, rounds: int) -> dict[str, Any
     }
     every = seen.rounds if seen.count <= rounds else None
     if every is not None:
-        drawn = np.isin(every.worker, workers)
-        found["each"] = {"row": _text(np.searchsorted(workers, every.worker[drawn]).astype("<u2"))} | {
-            name: _text(getattr(every, name)[drawn].astype("<f4")) for name in ("before", "start", "work", "finish")
-        }
+        found["each"] = round_columns(every, workers)
+    return found
+
+
+def round_columns(rounds: Rounds, workers: NDArray[np.int64]) -> dict[str, str]:
+    """The rounds of these workers, which are sorted as the rounds are; `row` is the worker's position."""
+    drawn = np.isin(rounds.worker, workers)
+    found = {"row": _text(np.searchsorted(workers, rounds.worker[drawn]).astype("<u2"))}
+    for name in ("before", "start", "work", "finish"):
+        found[name] = _text(getattr(rounds, name)[drawn].astype("<f4"))
     return found
 
 

@@ -1,7 +1,4 @@
-"""Runs as HTML: a page with all that can be seen of them, and the cell of a notebook that shows one.
-
-Both need nothing else: no network, no other file.
-"""
+"""Runs as one HTML page with all that can be seen of them. It needs nothing else: no network, no other file."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import base64
 import functools
 import gzip
 import html
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +21,11 @@ from orlomo.report.colours import DARK, LIGHT
 from orlomo.report.comparison.for_page import RowTable, TargetTable, row_json, target_json
 from orlomo.report.comparison.groups import by_method
 from orlomo.report.comparison.rows import method_table
-from orlomo.report.drawing.style import new_figure, save_figure
-from orlomo.report.figures import DRAWN, draw_lines, has_columns
 from orlomo.report.story import story_of
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
-WEB = Path(__file__).parent / "web"
+WEB = Path(__file__).parent
 
 SCRIPTS = (
     *("page.js", "zoom.js", "story.js", "curves.js", "charts.js"),
@@ -39,8 +33,8 @@ SCRIPTS = (
 )
 """In the order in which they are put into the page."""
 
-BESIDE = ("report_loss", "delays")
-"""The charts that a notebook shows beside the metrics."""
+MOST_NAMED = 4
+"""Methods that the title names."""
 
 
 class Content(TypedDict):
@@ -97,8 +91,7 @@ def page_content(
     seen = [view_of(run, name, notes, read) for run, name, read in zip(runs, names, readers, strict=True)]
     charts, views = drawn(seen)
     table = method_table(by_method(seen), target).ranked()
-    first = runs[0].config
-    title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
+    title = _title(runs, names)
     tables = [config.to_table(run.config) for run in runs]
     content: Content = {
         "title": title,
@@ -158,6 +151,17 @@ def _plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
+def _title(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """The methods and the tasks; of many only how many."""
+    methods = list(dict.fromkeys(run.config.method.name for run in runs))
+    tasks = list(dict.fromkeys(run.config.task for run in runs))
+    shown = [
+        f"{len(them)} {word}" if len(them) > MOST_NAMED else ", ".join(them)
+        for them, word in ((methods, "methods"), (tasks, "tasks"))
+    ]
+    return f"{names[0]}: {' on '.join(shown)}" if len(runs) == 1 else f"{' on '.join(shown)}: {len(runs)} runs"
+
+
 def _names(folders: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that differ from one another."""
     paths = [folder.resolve() for folder in folders]
@@ -173,37 +177,3 @@ def _names(folders: Sequence[Path]) -> list[str]:
         alike = sum(one == name or one.startswith(f"{name} (") for one in names)  # differ only in how they are escaped
         names.append(f"{name} ({alike + 1})" if name in names else name)
     return names
-
-
-def html_of(run: Run) -> str:
-    """A run in a notebook: a heading, a line of numbers and a few small charts."""
-    notes: list[str] = []
-    view = view_of(run, run.folder.resolve().name, notes)
-    charts, [shown] = drawn([view])
-    several = "s" * (shown["workers"] != 1)
-    title = f"{view.name}: {shown['method']} on {shown['task']}, {shown['workers']} worker{several}, {view.state}"
-    facts = shown["facts"]
-    numbers = [f"{facts['reports']:,} reports"]
-    numbers += [f"{one.label} {one.text(value)}" for one, value in view.last_values() if value == value]
-    if facts["mean_delay"] is not None:
-        numbers.append(f"delay {facts['mean_delay']:.1f}, at most {facts['max_delay']}")
-    lines = [html.escape(printable(line)) for line in (title, ", ".join(numbers), *notes)]
-    lines[0] = f"<b>{lines[0]}</b>"
-    return "<div>" + "<br>".join(lines) + (_charts(charts, shown) if facts["reports"] else "") + "</div>"
-
-
-def _charts(charts: list[Spec], run: RunView) -> str:
-    wanted = [spec for spec in charts if spec["kind"] == "lines" or spec["name"] in BESIDE]
-    wanted = [spec for spec in wanted if has_columns(spec, [run])]
-    if not wanted:
-        return ""
-    figure, panels = new_figure(1, len(wanted), (3.7 * len(wanted), 2.6))
-    for axes, spec in zip(panels, wanted, strict=True):
-        if spec["kind"] == "lines":
-            draw_lines(axes, spec, [run], "seconds")
-        else:
-            DRAWN[spec["kind"]](axes, spec, run)
-    text = io.StringIO()
-    save_figure(figure, text, "svg")
-    svg = text.getvalue()
-    return svg[svg.index("<svg") :]  # HTML does not take the XML header

@@ -11,13 +11,15 @@ from collections import defaultdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from orlomo.errors import OrlomoError
 from orlomo.locks import is_being_written
 from orlomo.records.digests import Comparison
 from orlomo.records.run import Run
-from orlomo.report.page import page_content, page_of
 from orlomo.report.streaming.events import EventReader
+from orlomo.report.web.page import page_content, page_of
+from orlomo.report.workers.windows import rounds_between
 
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
@@ -96,7 +98,7 @@ def usual_port(folder: Path) -> int:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """GET / and GET /data, and nothing else."""
+    """GET /, GET /data and GET /rounds?from=...&to=...&workers=..., and nothing else."""
 
     server: Watch
     server_version = "orlomo"
@@ -124,8 +126,27 @@ class Handler(BaseHTTPRequestHandler):
                 text = f"the run cannot be shown: {type(error).__name__}: {error}\n"
                 status, kind, content = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", text.encode()
             self._send(status, kind, content, tag)
+        elif self.path.startswith("/rounds?"):
+            self._send_rounds()
         else:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is only / and /data\n")
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is only /, /data and /rounds\n")
+
+    def _send_rounds(self) -> None:
+        """The rounds of a stretch of time, or null where they are too many."""
+        asked = parse_qs(urlsplit(self.path).query)
+        status, kind = HTTPStatus.BAD_REQUEST, "text/plain"
+        try:
+            begin, end = (float(asked[name][0]) for name in ("from", "to"))
+            workers = sorted({int(worker) for worker in asked["workers"][0].split(",")})
+            if not begin < end or not 0 <= workers[0] <= workers[-1] < 2**63:
+                raise ValueError("a stretch of no length, or no such worker")
+            found = rounds_between(self.server.follower.folder / "events.csv", begin, end, workers)
+            status, kind, content = HTTPStatus.OK, "application/json", json.dumps(found).encode()
+        except (KeyError, ValueError) as error:
+            content = f"ask for /rounds?from=SECONDS&to=SECONDS&workers=0,1,2 ({error})\n".encode()
+        except OrlomoError as error:
+            status, content = HTTPStatus.NOT_FOUND, f"{error}\n".encode()
+        self._send(status, kind, content)
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes, tag: str = "") -> None:
         self.send_response(status)

@@ -1,0 +1,1 @@
+"""Runs as HTML: the page, the server of `orlomo watch`, the cell of a notebook."""
