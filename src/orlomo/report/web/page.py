@@ -27,7 +27,10 @@ from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent
 
-SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "timelines.js", "members.js", "start.js")
+SCRIPTS = (
+    *("page.js", "zoom.js", "story.js", "curves.js", "charts.js"),
+    *("timeline.js", "timelines.js", "members.js", "start.js"),
+)
 """In the order in which they are put into the page."""
 
 MOST_NAMED = 4
