@@ -47,7 +47,7 @@ function curvesOf(chart, by) { // one per method and data set
 
 function cutAt(curves, low, high) { // from where the axis is drawn, where the first evaluations would flatten all the rest
   const later = curves.flatMap((one) => (one.low || one.y).filter((_, i) => one.x[i] >= one.x.at(-1) / 3));
-  const from = Math.min(...later) - 0.08 * (high - Math.min(...later));
+  const least = Math.min(...later, high - 0.05 * (high - low)), from = least - 0.08 * (high - least); // not into the noise
   return from - low > 0.35 * (high - low) ? from : null;
 }
 
@@ -148,7 +148,7 @@ function aim(value, by) { // choose another target, a multiple of `by`; null: th
   goal.value = round;
   aim.drawing ||= requestAnimationFrame(() => {
     aim.drawing = 0;
-    methods();
+    methods(); facts();
     for (const spec of page.charts) if (spec.name === `metric-${page.target.metric}`) lines(spec);
   });
 }
