@@ -18,6 +18,7 @@ extensions = [
     "extension",  # extension.py in this folder
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
@@ -31,6 +32,7 @@ myst_heading_anchors = 3
 
 default_role = "orlomo-code"
 autodoc_preserve_defaults = True
+autosummary_generate = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True

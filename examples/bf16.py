@@ -17,7 +17,7 @@ digits = orlomo.task("digits")
 task = dataclasses.replace(digits, autocast="bfloat16", batch_size=64, micro_batch=16)
 
 if __name__ == "__main__":
-    method = orlomo.OrLoMo(learning_rate=0.1, local_steps=8)
-    run = orlomo.train(task, method, workers=8, cluster="heterogeneous", epochs=30)
+    method = orlomo.OrLoMo(learning_rate=0.1, local_steps=4)
+    run = orlomo.train(task, method, workers=8, cluster="heterogeneous", epochs=40)
     print(f"accuracy {run.metric_columns['test_accuracy'][-1]:.1%}, parameters are {run.params.dtype}")
     print(orlomo.replay(run.folder, task=task))

@@ -20,6 +20,7 @@ Whoever keeps bees knows the sound of a hive before a swarm: first a hum, then a
 A slow machine in a row of fast ones is no use to anybody who waits for it, and of much use to all who do not.
 The ferry crosses at seven, at nine and at noon, and in winter not at all; who misses it walks over the hills.
 """.strip()
+SIZES = {"vocab_size": 128, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
 
 
 def samples(length: int = 32) -> list[dict[str, torch.Tensor]]:
@@ -36,8 +37,7 @@ def main() -> None:
     parser.add_argument("--out", default="lora")
     options = parser.parse_args()
     set_seed(0)
-    sizes = {"vocab_size": 128, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
-    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    model = GPT2LMHeadModel(GPT2Config(**SIZES, bos_token_id=0, eos_token_id=0))
     adapters = LoraConfig(r=8, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True, task_type="CAUSAL_LM")
     data = samples()
     trainer = OrlomoTrainer(

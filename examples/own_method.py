@@ -28,7 +28,7 @@ class Smoothed(orlomo.Method):
     worker_vectors = ("momentum",)  # stays in the worker between its rounds
     worker_numbers = {"steps": 0}  # noqa: RUF012  (a plain table is how a method declares numbers)
 
-    learning_rate: float = 0.002
+    learning_rate: float = 0.001
     smoothing: float = 0.5
 
     def worker(self, params: Tensor) -> orlomo.WorkerRule:
@@ -63,6 +63,6 @@ class SignSteps(orlomo.WorkerRule):
 
 
 if __name__ == "__main__":
-    run = orlomo.train("digits", Smoothed(), workers=8, epochs=20, cluster="heterogeneous")
+    run = orlomo.train("digits", Smoothed(local_steps=8), workers=8, epochs=40, cluster="heterogeneous")
     print(run.metrics.tail(1).T)
-    print(orlomo.replay(run.folder, method=Smoothed()))
+    print(orlomo.replay(run.folder, method=Smoothed(local_steps=8)))

@@ -71,7 +71,7 @@ task = orlomo.Task(
 )
 
 if __name__ == "__main__":
-    method = orlomo.OrLoMo(learning_rate=0.05, local_steps=4)
-    run = orlomo.train(task, method, workers=8, cluster="heterogeneous", epochs=15)
+    method = orlomo.OrLoMo(learning_rate=0.02, local_steps=4)
+    run = orlomo.train(task, method, workers=8, cluster="heterogeneous", epochs=20)
     print(f"{len(everything)} sentences, accuracy {run.metric_columns['test_accuracy'][-1]:.1%}")
     print(orlomo.replay(run.folder, task=task))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from orlomo.records import best as best_model
 from small import call_cli, classification, settings
 
 ENGINES = ("simulated", "processes")
-GUIDE = Path(__file__).parents[2] / "docs/how-to/callbacks.md"
 
 
 class Seen(orlomo.Callback):
@@ -412,12 +410,3 @@ def test_only_the_evaluation_at_hand_can_be_kept(tmp_path: Path) -> None:
         train("simulated", tmp_path / "run", Late())
     with pytest.raises(orlomo.OrlomoError, match="stop needs a reason"):
         train("simulated", tmp_path / "other", At(3, lambda run: run.stop(" ")))
-
-
-def test_the_code_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(blocks) >= 3
-    names: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, str(GUIDE), "exec"), names)

@@ -11,9 +11,9 @@ import orlomo
 from browser import Browser, browser
 from orlomo.report.web.page import write_report
 
-SPAN = "const [a, b] = document.getElementById('timeline').layout.xaxis.range; return b - a"
-MIDDLE = "const [a, b] = document.getElementById('timeline').layout.xaxis.range; return (a + b) / 2"
-CARD = "document.getElementById('timeline').closest('.card')"
+SPAN = "const [a, b] = document.getElementById('delay').layout.xaxis.range; return b - a"
+MIDDLE = "const [a, b] = document.getElementById('delay').layout.xaxis.range; return (a + b) / 2"
+CARD = "document.getElementById('delay').closest('.card')"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_keyboard_zooms_and_moves_the_chart_that_has_the_focus(report: str, 
     from selenium.webdriver.common.keys import Keys
 
     window.open(report)
-    window.run("document.getElementById('timeline').focus()")
+    window.run("document.getElementById('delay').focus()")
     whole, middle = window.run(SPAN), window.run(MIDDLE)
     press(window, "+")
     window.settle(lambda: window.run(SPAN) == pytest.approx(whole / 2))
@@ -75,8 +75,8 @@ def test_buttons_zoom_and_each_can_be_reached_by_the_keyboard(report: str, windo
 def test_charts_of_the_runs_time_zoom_together(report: str, window: Browser) -> None:
     window.open(report)
     shown = "return document.getElementById('delay').layout.xaxis.range"
-    window.run("linkRange('delay'); document.addEventListener('span', event => { window.told = event.detail })")
-    window.run("choose('timeline', [5, 10])")
+    window.run("document.addEventListener('span', event => { window.told = event.detail })")
+    window.run("setSpan([5, 10])")
     window.settle(lambda: window.run(shown) == [5, 10])
     assert window.run("return window.told") == [5, 10]
     window.run("choose('delay', null)")
@@ -134,7 +134,7 @@ def touch(phone: Browser, kind: str, points: list[tuple[float, float]]) -> None:
 
 def place(phone: Browser) -> dict[str, Any]:
     box: dict[str, Any] = phone.run(
-        "const box = document.getElementById('timeline'); box.scrollIntoView({block: 'center'});"
+        "const box = document.getElementById('delay'); box.scrollIntoView({block: 'center'});"
         " return box.getBoundingClientRect().toJSON()"
     )
     return box
@@ -184,7 +184,7 @@ def test_nothing_is_cut_off_in_print(report: str, window: Browser) -> None:
         window.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {**size, "width": 1280, "height": 900})
         window.run("dispatchEvent(new Event('afterprint'))")
     assert window.run("return document.documentElement.dataset.theme") == "dark"
-    window.settle(lambda: window.run("return document.querySelector('#timeline .main-svg').clientWidth") > 1000)
+    window.settle(lambda: window.run("return document.querySelector('#delay .main-svg').clientWidth") > 1000)
 
 
 def test_the_page_says_what_it_weighs(report: str, window: Browser) -> None:

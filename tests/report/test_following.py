@@ -68,14 +68,14 @@ def test_a_change_is_shown_within_a_second(runs: list[orlomo.Run], folder: Path,
 
 
 def test_workers_come_and_go(runs: list[orlomo.Run], folder: Path, window: Browser) -> None:
-    states = "return document.getElementById('timeline').data.map(trace => trace.name)"
+    said = "return ['timeline', 'section-events'].map(id => document.getElementById(id).textContent).join()"
     kinds = runs[0].event_columns["kind"].tolist()
     cut(runs[0], folder, kinds.index("crash"))
     with watching(folder) as (_, address):
         window.open(address)
-        assert "lost work" not in window.run(states)
+        assert "crashed" not in window.run(said)
         cut(runs[0], folder, len(kinds))
-        window.settle(lambda: {"lost work", "absent"} <= set(window.run(states)))
+        window.settle(lambda: "1 crashed and came back" in window.run(said) and "worker 1 crashed" in window.run(said))
         assert window.complaints() == []
 
 

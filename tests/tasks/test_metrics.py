@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -315,12 +314,3 @@ def test_a_task_that_measures_something_else_now_is_said(tmp_path: Path) -> None
     accuracies = run.metric_columns["test_accuracy"]
     assert np.isnan(accuracies[-1])
     assert np.isfinite(accuracies[0])
-
-
-def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "docs/how-to/metrics.md").read_text()
-    monkeypatch.chdir(tmp_path)
-    exec("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)), {"__name__": "guide"})
-    best, certain = map(float, capsys.readouterr().out.split())
-    assert 0.5 < best <= 1
-    assert 0.5 < certain <= 1

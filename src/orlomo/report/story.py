@@ -12,6 +12,7 @@ from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn
 from orlomo.report.comparison.groups import by_method
 from orlomo.report.comparison.rows import MethodTable, Row, method_table
+from orlomo.report.comparison.texts import spread_text
 from orlomo.report.speed import ratio_text, time_text
 from orlomo.report.view import View, view_of
 
@@ -99,7 +100,7 @@ def _short(views: Sequence[View]) -> bool:
 def _value(row: Row, one: MetricColumn) -> str:
     text = one.text(row.metrics[one.column])
     spread = row.spreads[one.column]
-    return text if math.isnan(spread) else f"{text} (± {one.text(spread).removesuffix('%')})"
+    return text if math.isnan(spread) else f"{text} (± {spread_text(spread, one)})"
 
 
 def _of_several(table: MethodTable, views: Sequence[View]) -> list[str]:
@@ -113,14 +114,10 @@ def _of_several(table: MethodTable, views: Sequence[View]) -> list[str]:
         return [f"{len(views)} runs, some simulated and some real: their times are not compared."]
     reference = next((row for row in table.rows if row.method == table.speeds.reference), None)
     main = _main(table, reference)
-    sentences = [text for text in (_to_target(table, main, reference), _for_work(table, main, reference)) if text]
-    others = [row for row in table.rows if row is not main and not math.isnan(row.computing)]
-    against = reference if reference is not None else next(iter(others), None)
-    if not math.isnan(main.computing) and against is not None and not math.isnan(against.computing):
-        sentences.append(
-            f"{main.method}'s workers computed {main.computing:.0%} of the time, {against.method}'s "
-            f"{against.computing:.0%}."
-        )
+    parts = [_for_work(table, main, reference), _computing(table, main, reference)]
+    work = "; ".join(part for part in parts if part)
+    first = _to_target(table, main, reference)
+    sentences = [text for text in (first, f"{work[:1].upper()}{work[1:]}." if work else "") if text]
     return [*sentences, *_on_workers(main)]
 
 
@@ -175,13 +172,26 @@ def _listed(names: Sequence[str]) -> str:
 def _for_work(table: MethodTable, main: Row, reference: Row | None) -> str:
     if table.speeds.work is None or not math.isfinite(main.speed.for_work):
         return ""
-    work = f"{table.speeds.work:,.0f} samples" if math.isnan(table.epochs) else f"{table.epochs:.3g} epochs of samples"
-    text = f"{work[:1].upper()}{work[1:]} took {main.method} {time_text(main.speed.for_work)} {table.clock}"
+    work = f"{table.speeds.work:,.0f} samples" if math.isnan(table.epochs) else f"{table.epochs:.3g} epochs"
+    text = f"{work} took {main.method} {time_text(main.speed.for_work)} {table.clock}"
     if reference is not None and math.isfinite(reference.speed.for_work):
-        text += (
-            f", {reference.method} {time_text(reference.speed.for_work)} ({ratio_text(main.speed.for_work_speed_up)})"
-        )
-    return text + "."
+        times = time_text(reference.speed.for_work), ratio_text(main.speed.for_work_speed_up)
+        text += f", {reference.method} {times[0]} ({times[1]})"
+    return text
+
+
+def _computing(table: MethodTable, main: Row, reference: Row | None) -> str:
+    others = [row for row in table.rows if row is not main and not math.isnan(row.computing)]
+    against = reference if reference is not None and reference in others else next(iter(others), None)
+    if math.isnan(main.computing) or against is None:
+        return ""
+    return (
+        f"{_whose(main)} workers computed {main.computing:.0%} of the time, {_whose(against)} {against.computing:.0%}"
+    )
+
+
+def _whose(row: Row) -> str:
+    return f"{row.method}'s"
 
 
 def _on_workers(row: Row) -> list[str]:
@@ -208,7 +218,8 @@ def _slow(views: Sequence[View]) -> str:
     cuts = [cut for _, _, cut in slow]
     if all(cut is not None for cut in cuts) and (every := sum(cut[1] for cut in cuts if cut is not None)):
         own = sum(cut[0] for cut in cuts if cut is not None)
-        text += f"; {own:,} of the {every:,} reports with a weight cut for delay were theirs"
+        share = f"all {every:,}" if own == every and every > 1 else f"{own:,} of the {every:,}"
+        text += f"; {share} reports with a weight cut for delay were theirs"
     return text
 
 

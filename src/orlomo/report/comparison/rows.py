@@ -55,8 +55,8 @@ class Row:
 
     @property
     def delay_text(self) -> str:
-        """The median, the 95% quantile and the largest delay."""
-        if math.isnan(self.delay_median):
+        """The median, the 95% quantile and the largest delay; a dash where no report had one."""
+        if math.isnan(self.delay_median) or not self.max_delay:
             return "-"
         return f"{self.delay_median:.0f} / {self.delay_95:.0f} / {self.max_delay:,}"
 
@@ -92,13 +92,14 @@ class MethodTable:
     @property
     def note(self) -> str:
         """How the times are taken."""
-        parts = [f"Times in {self.clock}, the median over seeds."]
+        seeds = ", the median over seeds" if any(row.runs > 1 for row in self.rows) else ""
+        parts = [f"Times in {self.clock}{seeds}."]
         if self.target is not None and self.metric is not None:
-            parts.append(f"To {self.target}: the first evaluation that reaches this {self.metric.label}.")
-        if self.speeds.work is not None:
+            parts.append("To a target: up to the first evaluation that reaches it.")
+        if self.speeds.work is not None and len(self.rows) > 1:
             parts.append(f"Equal work: {self.speeds.work:,.0f} samples ({number_text(self.epochs, '.3g')} epochs).")
         if self.speeds.reference is not None:
-            parts.append(f"In brackets: how many times faster than {self.speeds.reference}.")
+            parts.append(f"In brackets: the speed-up over {self.speeds.reference}.")
         return " ".join(parts)
 
 

@@ -38,8 +38,13 @@ def metric_cell(row: Row, one: MetricColumn) -> str:
     """A metric at the end: its mean and its spread."""
     text = one.text(row.metrics[one.column])
     if not math.isnan(row.spreads[one.column]):
-        text += f" ± {one.text(row.spreads[one.column]).removesuffix('%')}"
+        text += f" ± {spread_text(row.spreads[one.column], one)}"
     return with_diverged(text, row.diverged, row.runs)
+
+
+def spread_text(spread: float, one: MetricColumn) -> str:
+    """How far seeds are apart, in the metric's own unit."""
+    return f"{100 * spread:.2f}" if one.scale == 100 else f"{one.scale * spread:.2g}"
 
 
 def columns(table: MethodTable, every_metric: bool = False) -> list[tuple[str, list[str]]]:

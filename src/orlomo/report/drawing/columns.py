@@ -83,9 +83,11 @@ def delays_of_workers(view: View) -> Drawn:
     return {"worker": labels, **_spread(found)}
 
 
-def weights(view: View) -> Drawn:
-    """For each delay, or range of delays, the quantiles of the reports' weights."""
+def weights(view: View) -> Drawn | None:
+    """For each delay, or range of delays, the quantiles of the reports' weights; None where all have the same."""
     first, last, etas, momentum = view.seen.over_time.weights()
+    if not view.seen.has_weights and len(np.unique([etas.low, etas.high])) == 1:
+        return None
     columns = {"delay": first.tolist(), "last": last.tolist(), "number": etas.number.tolist()}
     columns |= {f"eta_{name}": numbers(getattr(etas, name)) for name in ("low", "middle", "high")}
     if view.seen.has_weights:
@@ -97,9 +99,11 @@ def weights(view: View) -> Drawn:
     return columns
 
 
-def audit(view: View) -> Drawn:
-    """The sums of weights in each bin of time (see `OverTime.sums`)."""
+def audit(view: View) -> Drawn | None:
+    """The sums of weights in each bin of time (see `OverTime.sums`); None where all reports have the full weight."""
     width, used, sums = view.seen.over_time.sums()
+    if not view.seen.has_weights and not sums["cut"].any():
+        return None
     counts = {name: sums.pop(name).astype(np.int64).tolist() for name in ("number", "cut")}
     if not view.seen.has_weights:
         del sums["weight"]

@@ -127,16 +127,17 @@ def draw_weights(axes: Axes, spec: Spec, run: RunView) -> None:
 def draw_audit(axes: Axes, spec: Spec, run: RunView) -> None:
     """In each bin of time what became of the ideal sum of weights."""
     columns, colour = columns_of(spec, run), colour_of(run["method"])
-    shown = [one for one in SHARES if one[0] in columns]
+    shown = [one for one in SHARES if one[0] in columns and (one[0] != "full" or any(columns["cut"]))]
     edges, sums = steps(columns, *(name for name, _, _ in shown))
-    ideal = np.nansum(sums[-1])
+    [full] = steps(columns, "full")[1]
+    ideal = np.nansum(full)
     below = np.zeros(len(edges) - 1)
     for (_, label, dark), column in zip(shown, sums, strict=True):
         label = label if "weight" in columns or not dark else "applied"
         own = np.nansum(column - below)
         style: dict[str, Any] = {"color": colour, "alpha": dark} if dark else {"facecolor": "none", "hatch": "////"}
         style |= {"edgecolor": colour, "linewidth": 0.3, "label": f"{label}: {own:,.4g} ({own / ideal:.1%})"}
-        axes.stairs(column / sums[-1], edges, baseline=below / sums[-1], fill=True, **style)
+        axes.stairs(column / full, edges, baseline=below / full, fill=True, **style)
         below = column
     _named(axes, spec, run)
     axes.set_ylim(0, None)

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
+import numpy as np
 from rich.text import Text
 
+from orlomo.report.streaming.counting import histogram
 from orlomo.report.terminal.layout import GAP, Glyphs, flow, split
 from orlomo.report.terminal.totals import COMPUTING, LEFT, LOST, STARTING, WAITING, Totals, WorkerTotals
 
@@ -26,9 +28,6 @@ SLOW = 1.5
 MOST_NAMED = 5
 MOST_BARS = 48
 """Cells of the delay histogram."""
-
-LIMIT = 0.99
-"""The quantile at which the delay histogram ends."""
 
 
 def drawn_workers(totals: Totals, width: int, lines: int, glyphs: Glyphs) -> list[Text]:
@@ -149,28 +148,13 @@ def drawn_delays(delays: Mapping[int, int], width: int, glyphs: Glyphs) -> list[
     >>> [line.plain for line in drawn_delays({0: 10, 1: 30, 2: 60, 500: 1}, 60, Glyphs())]
     ['delay  0 ▂▄█ 2  1 above 2, the largest 500']
     """
-    counts = dict(delays)  # a copy, as above
-    if not counts or max(counts) == 0:
+    counts = sorted(dict(delays).items())  # a copy: the display's thread draws while the run counts
+    if not counts or counts[-1][0] == 0:  # of a synchronous run
         return []
-    last = _quantile(counts, LIMIT)
-    beyond = sum(count for delay, count in counts.items() if delay > last)
-    size = math.ceil((last + 1) / min(MOST_BARS, max(4, width - len(f"delay  0  {last:,}"))))
-    bars = [0] * (last // size + 1)
-    for delay, count in counts.items():
-        if delay <= last:
-            bars[delay // size] += count
-    top = max(bars)
-    shape = "".join(glyphs.blocks[math.ceil(count * (len(glyphs.blocks) - 1) / top)] for count in bars)
-    facts = [f"{beyond:,} above {last:,}, the largest {max(counts):,}"] if beyond else []
-    lines = flow([f"delay  0 {shape} {last:,}", *facts], width)
+    room = width - len(f"delay  0  {counts[-1][0]:,}")
+    values, numbers = np.array(counts, dtype=np.int64).T
+    found = histogram(values, numbers, min(MOST_BARS, max(4, room)))
+    top = max(found.counts)
+    shape = "".join(glyphs.blocks[math.ceil(count * (len(glyphs.blocks) - 1) / top)] for count in found.counts)
+    lines = flow([f"delay  0 {shape} {found.limit:,}", found.rest], width)
     return [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
-
-
-def _quantile(counts: Mapping[int, int], share: float) -> int:
-    """The smallest value that this share of all values does not exceed."""
-    reached, needed = 0, share * sum(counts.values())
-    for value in sorted(counts):
-        reached += counts[value]
-        if reached >= needed:
-            return value
-    return max(counts)

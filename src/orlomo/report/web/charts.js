@@ -163,7 +163,7 @@ function weights(chart, run) {
 }
 
 const SHARES = { weight: ["entered the momentum", 0.85], eta: ["had decayed when it came", 0.4], full: ["cut for the delay", 0] };
-const shares = (c) => (c.weight ? ["weight", "eta", "full"] : ["eta", "full"]); // each up to its own sum, above the one before
+const shares = (c) => [...(c.weight ? ["weight"] : []), "eta", ...(sum(c.cut) ? ["full"] : [])]; // each up to its own sum, above the one before
 const shareText = (c, name) => (c.weight || name === "full" ? SHARES[name][0] : "applied");
 
 function audit(chart, run) { // what became of the ideal sum of weights, in each bin of time
@@ -179,8 +179,8 @@ function audit(chart, run) { // what became of the ideal sum of weights, in each
   const all = sums(c, c.bin.map((_, i) => i));
   draw(id, traces, { hovermode: "x", hoverdistance: 50, ...legend(id, traces.slice(0, -1).map((trace) => trace.name)), showlegend: true,
     summary: `${chart.title}: ${all.map(([text, sum, part]) => `${text}: ${sum}, ${part}`).join("; ")}.`,
-    rows: () => [[`from (${run.clock})`, "to", "reports", "of them cut", "ideal sum", ...names.slice(0, -1).map((name) => (name === "eta" ? "sum of η" : "sum of η · βᵇ"))],
-      c.bin.map((_, i) => [...edges(c, i).map((edge) => number(edge, 5)), number(c.number[i]), number(c.cut[i]), ...["full", ...names.slice(0, -1)].map((name) => number(c[name][i], 5))])],
+    rows: () => [[`from (${run.clock})`, "to", "reports", "of them cut", "ideal sum", ...names.filter((name) => name !== "full").map((name) => (name === "eta" ? "sum of η" : "sum of η · βᵇ"))],
+      c.bin.map((_, i) => [...edges(c, i).map((edge) => number(edge, 5)), number(c.number[i]), number(c.cut[i]), ...["full", ...names.filter((name) => name !== "full")].map((name) => number(c[name][i], 5))])],
     xaxis: { title: { text: plain(run.clock) }, range: [0, c.end] }, yaxis: { title: { text: plain(chart.y_label) }, tickformat: ".0%", rangemode: "tozero", fixedrange: true } });
   linkRange(id);
   auditStretch();
@@ -189,7 +189,7 @@ function audit(chart, run) { // what became of the ideal sum of weights, in each
 function sums(c, bins) { // of these bins of time: a text, a sum of weights and its share of the ideal one
   const total = (name) => sum(bins.map((i) => c[name][i])), ideal = total("full"), row = (text, value) => [text, number(value, 4), percent(value / ideal)];
   const late = c.weight ? [row("of that, entered the momentum", total("weight")), row("of that, had decayed when it came", total("eta") - total("weight"))] : [];
-  return [row(`ideal: 1/K for each of ${plural(total("number"), "report")}`, ideal), row("realised: the sum of η", total("eta")), ...late, row(`cut for the delay of ${plural(total("cut"), "report")}`, ideal - total("eta"))];
+  return [row(`ideal: 1/K for each of ${plural(total("number"), "report")}`, ideal), row("realised: the sum of η", total("eta")), ...late, row(`cut for the delay of ${plural(total("cut"), "report")}`, Math.max(0, ideal - total("eta")))];
 }
 
 function auditStretch() { // the sums of the stretch of time that is shown

@@ -27,8 +27,14 @@ from orlomo.report.view import differences, view_of
 
 WEB = Path(__file__).parent
 
-SCRIPTS = ("page.js", "zoom.js", "story.js", "charts.js", "timeline.js", "timelines.js", "members.js", "start.js")
+SCRIPTS = (
+    *("page.js", "zoom.js", "story.js", "curves.js", "charts.js"),
+    *("timeline.js", "timelines.js", "members.js", "start.js"),
+)
 """In the order in which they are put into the page."""
+
+MOST_NAMED = 4
+"""Methods that the title names."""
 
 
 class Content(TypedDict):
@@ -85,8 +91,7 @@ def page_content(
     seen = [view_of(run, name, notes, read) for run, name, read in zip(runs, names, readers, strict=True)]
     charts, views = drawn(seen)
     table = method_table(by_method(seen), target).ranked()
-    first = runs[0].config
-    title = f"{names[0]}: {first.method.name} on {first.task}" if len(runs) == 1 else f"{len(runs)} runs"
+    title = _title(runs, names)
     tables = [config.to_table(run.config) for run in runs]
     content: Content = {
         "title": title,
@@ -144,6 +149,17 @@ def _plotly() -> str:
     from plotly.offline import get_plotlyjs  # not needed by most commands
 
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+
+
+def _title(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """The methods and the tasks; of many only how many."""
+    methods = list(dict.fromkeys(run.config.method.name for run in runs))
+    tasks = list(dict.fromkeys(run.config.task for run in runs))
+    shown = [
+        f"{len(them)} {word}" if len(them) > MOST_NAMED else ", ".join(them)
+        for them, word in ((methods, "methods"), (tasks, "tasks"))
+    ]
+    return f"{names[0]}: {' on '.join(shown)}" if len(runs) == 1 else f"{' on '.join(shown)}: {len(runs)} runs"
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

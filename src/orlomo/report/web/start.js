@@ -69,8 +69,9 @@ function choice() {
 }
 
 function settings() {
+  const body = card("settings", "settings", { wide: true });
   for (const [place, run] of page.runs.entries()) {
-    const body = card("settings", `settings-${place}`, { wide: true }), text = body.querySelector("pre");
+    const text = body.querySelectorAll("pre")[place];
     if (text) text.textContent = run.config;
     else body.append(element("details", [element("summary", run.name), element("pre", run.config, { tabIndex: 0 })], { open: page.runs.length === 1 }));
   }
@@ -152,6 +153,7 @@ function printing(on) {
   if (on) root.dataset.printing = "yes"; else delete root.dataset.printing;
   setTheme();
   while (waiting.length) drawWaiting();
+  paint();
   for (const plot of document.querySelectorAll(".card:not([hidden]) > .js-plotly-plot")) {
     Plotly.relayout(plot, on ? { width: plot.clientWidth, height: plot.clientHeight } : { width: null, height: null, autosize: true });
   }

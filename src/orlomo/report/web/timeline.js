@@ -147,14 +147,14 @@ function drawAway(to, run, view, looks) { // lost work and absence exactly; afte
   to.setLineDash([]);
 }
 
-const MARKS = { crash: ["▼", "--alert"], return: ["▲", "--fore"], join: ["▲", "--fore"], leave: ["▽", "--fore"], change: ["◆", "--fore"], stop: ["■", "--alert"] };
+const SIGNS = { crash: ["▼", "--alert"], return: ["▲", "--fore"], join: ["▲", "--fore"], leave: ["▽", "--fore"], change: ["◆", "--fore"], stop: ["■", "--alert"] };
 
 function drawMarks(to, run, view, y) { // the line of events above the rows
   to.font = "11px system-ui, sans-serif";
   to.textAlign = "center";
   let last = -Infinity;
   for (const event of run.events) {
-    const x = at(view, event.time), [mark, fill] = MARKS[event.kind];
+    const x = at(view, event.time), [mark, fill] = SIGNS[event.kind];
     if (event.time === null || x < view.left - 1 || x > view.left + view.width + 1 || x - last < 1.5) continue;
     to.fillStyle = variable(fill);
     to.fillText(mark, x, y);
