@@ -65,11 +65,15 @@ def _both_timelines(charts: list[Spec], runs: list[RunView], folder: Path) -> li
             others = [run for run in drawn if not run["synchronous"] and run["clock"] == upper["clock"]]
             if others:
                 lower = next((run for run in others if run["method"] == "orlomo"), others[0])
-                both = [
-                    (f"{run['name']}: {run['method']}", run["method"], columns_of(spec, run)) for run in (upper, lower)
-                ]
+                both = [(_timeline_title(run), run["method"], columns_of(spec, run)) for run in (upper, lower)]
                 return figure_files(timelines_figure(both, upper["clock"]), folder / "timelines")
     return []
+
+
+def _timeline_title(run: RunView) -> str:
+    shares = [use["computing"] for use in run["uses"] if isinstance(use["computing"], float)]
+    name = run["name"] if run["name"] == run["method"] else f"{run['name']} ({run['method']})"
+    return f"{name}: workers computed {sum(shares) / max(1, len(shares)):.0%} of the time"
 
 
 def has_columns(spec: Spec, runs: list[RunView]) -> bool:
