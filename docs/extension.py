@@ -87,7 +87,8 @@ def _command(command: argparse.ArgumentParser) -> str:
             rows = "\n".join(f"| {_names(action)} | {_help(command, action)} |" for action in actions)
             parts.append(f"{{.flags}}\n| {_title(group)} | |\n|:--|:--|\n{rows}")
     if command.epilog:
-        parts.append(f"```text\n{command.epilog.strip()}\n```")
+        examples = [line.strip() for line in command.epilog.splitlines() if line.strip().startswith("orlomo ")]
+        parts.append("Examples:\n\n```bash\n" + "\n".join(examples) + "\n```")
     return "\n\n".join(part for part in parts if part)
 
 
