@@ -199,7 +199,7 @@ def _say_sooner(axes: Axes, both: tuple[Run, Run], seen: list[_Seen], longest: f
         values.append(one.text(float(run.metric_columns[one.column][-1])))
     ratio = seen[0].end / seen[1].end
     lines = (
-        f"{first.config.epochs:g} epochs in {seen[1].end:.1f} {unit} "
+        f"{first.config.epochs:.3g} epochs in {seen[1].end:.1f} {unit} "
         f"instead of {seen[0].end:.1f} {unit}: {ratio:.1f}x faster",
         f"{one.label} at the end: {values[1]}, synchronous {values[0]}",
     )
