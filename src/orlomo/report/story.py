@@ -54,7 +54,8 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
     seeds = f", {len(views)} seeds" if len(views) > 1 else ""
     where = f"{config.where} cluster" if config.clock == "virtual" else config.where
     several = "s" * (config.workers != 1)
-    begin = f"{row.method} trained {config.task} on {config.workers} worker{several} ({where}{seeds})"
+    task = config.task.rpartition("/")[2]  # of a file without its folder
+    begin = f"{row.method} trained {task} on {config.workers} worker{several} ({where}{seeds})"
     if any(one.state == "running" for one in views):
         begin += " so far"
     done = []

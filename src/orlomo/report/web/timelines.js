@@ -21,8 +21,9 @@ function wholeRange() { // of all runs that could be shown: choosing one does no
 
 function timelines() {
   if (!page.runs.some(hasTimeline)) return;
-  const title = "What each worker did, and when", note = "Drag, or Ctrl and the wheel, to zoom in; double-click to see all. Other charts over time follow.";
-  const target = card("timelines", "timeline", { title, note, wide: true });
+  const note = "One row per worker. Drag, or Ctrl and the wheel, to zoom in; double-click to see all. Other charts over time follow.";
+  const target = card("timelines", "timeline", { title: "Timelines", note, wide: true });
+  retitle("timeline", shownInWords(timelineRuns()), note);
   cardOf("timeline").hidden = !timelineRuns().length;
   if (!target.querySelector(".timelines")) buildTimeline(target);
   runButtons(target.querySelector(".runs"));
@@ -38,9 +39,14 @@ function timelines() {
   redraw();
 }
 
+function shownInWords(runs) {
+  const first = runs.find((run) => run.synchronous), second = runs.find((run) => !run.synchronous), share = (run) => percent(computingShare(run), 0);
+  if (first && second) return `${second.method}'s workers computed ${share(second)} of the time, ${first.method}'s ${share(first)}`;
+  return runs.length ? `Workers computed ${share(runs[0])} of the time` : "Timelines";
+}
+
 function timelineFacts(run) {
-  const t = run.charts.timeline, busy = computingShare(run);
-  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(t.rounds, "round")}; workers computed ${percent(busy, 0)} of the time`;
+  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(run.charts.timeline.rounds, "round")}; workers computed ${percent(computingShare(run), 0)} of the time`;
 }
 
 function computingShare(run) { // the mean over the workers
