@@ -1,8 +1,8 @@
 """Draw the README's first picture again: python docs/hero.py (about a minute).
 
-Two runs on four worker processes of this machine, one of them slowed four times: a synchronous method, and OrLoMo. Every
-training step waits 40 ms in place of the work of an accelerator, so that the workers do not compete for the cores: what
-is shown is who waits for whom.
+Two runs on four worker processes of this machine, one of them slowed four times: a synchronous method, and OrLoMo.
+Every training step waits 40 ms in place of the work of an accelerator, so that the workers do not compete for the
+cores: what is shown is who waits for whom.
 """
 
 from __future__ import annotations
