@@ -25,7 +25,6 @@ extensions = [
 ]
 root_doc = "index"
 language = "en"
-smartquotes_action = "qe"  # not dashes: --engine is a flag
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -43,10 +42,15 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_title = "orlomo"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_math_renderer = "mathml"
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
-html_theme_options = {"navigation_with_keys": True}
+html_theme_options = {
+    "navigation_with_keys": True,
+    "light_logo": "favicon.svg",
+    "dark_logo": "favicon.svg",
+}

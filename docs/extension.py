@@ -43,6 +43,18 @@ def tidy(app: Sphinx, what: str, name: str, found: object, options: object, line
     text = re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", text)
     text = text.replace("SECURITY.md", ":doc:`/reference/security`")
     lines[:] = text.split("\n")
+    if what in ("attribute", "data", "property"):  # napoleon takes what is before a colon there for a type
+        lines[:1] = [lines[0].replace(": ", " – ")]  # noqa: RUF001
+
+
+def shorten(
+    app: Sphinx, what: str, name: str, found: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """A signature with defaults that can be read: an object's repr is no Python."""
+    if signature is not None:
+        signature = re.sub(r"\bMetric\(name='(\w+)', make=<class '[^']*'>[^)]*\)", r"\1", signature)
+        signature = signature.replace("<factory>", "...")
+    return signature, returned
 
 
 def insert_commands(app: Sphinx, page: str, source: list[str]) -> None:
@@ -77,7 +89,8 @@ def _command(command: argparse.ArgumentParser) -> str:
             rows = "\n".join(f"| {_names(action)} | {_help(command, action)} |" for action in actions)
             parts.append(f"{{.flags}}\n| {_title(group)} | |\n|:--|:--|\n{rows}")
     if command.epilog:
-        parts.append(f"```text\n{command.epilog.strip()}\n```")
+        examples = [line.strip() for line in command.epilog.splitlines() if line.strip().startswith("orlomo ")]
+        parts.append("Examples:\n\n```bash\n" + "\n".join(examples) + "\n```")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -99,12 +112,17 @@ def _names(action: argparse.Action) -> str:
 
 def _help(command: argparse.ArgumentParser, action: argparse.Action) -> str:
     text = command._get_formatter()._expand_help(action) if action.help else ""
-    return text.replace("|", "\\|").replace("\n", " ").replace("*", "\\*").replace("<", "\\<")
+    return _flags(text.replace("|", "\\|").replace("\n", " ").replace("*", "\\*").replace("<", "\\<"))
 
 
 def _sentence(text: str) -> str:
-    text = " ".join(text.split())
+    text = _flags(" ".join(text.split()))
     return f"{text[:1].upper()}{text[1:]}"
+
+
+def _flags(text: str) -> str:
+    """With flags as code: two hyphens elsewhere become a dash."""
+    return re.sub(r"(?<![`\w-])--[a-z][\w-]*", r"`\g<0>`", text)
 
 
 class StandIn(ModuleType):
@@ -158,7 +176,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     load_integrations()
     app.setup_extension("sphinx.ext.autodoc")
     app.add_role("orlomo-code", CodeRole())
-    app.connect("autodoc-process-docstring", tidy)
+    app.connect("autodoc-process-docstring", tidy, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", shorten)
     app.connect("source-read", insert_commands)
     app.add_html_math_renderer("mathml", mathml(False), mathml(True))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

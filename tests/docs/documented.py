@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*set(ROOT.glob("*.md")) - {ROOT / "README.md"}, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
 )
+SHELL = ("", "bash", "console", "sh")
 NEEDS = ("cluster", "gpu", "download", "time")
 MARK = r"(?:<!-- (?P<mark>[^\n]*) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>[^`\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -69,7 +70,7 @@ def python_of(page: Path) -> str:
 
 def commands(block: Block) -> Iterator[list[str]]:
     """The words of each `orlomo` command in a block, without the first."""
-    if block.language not in ("", "bash", "console", "sh"):
+    if block.language not in SHELL:
         return
     for line in block.code.replace("\\\n", " ").splitlines():
         if line.strip().removeprefix("$ ").startswith(("orlomo ", "python -m orlomo ")):

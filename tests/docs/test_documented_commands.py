@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from documented import PAGES, ROOT, blocks, commands, mentioned, name_of, python_of
+from documented import PAGES, ROOT, SHELL, blocks, commands, mentioned, name_of, python_of
 
 from small import call_cli, command_parsers
 
@@ -63,7 +63,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files and runs that pages speak of."""
     folder = tmp_path_factory.mktemp("prepared")
     (folder / "train.py").write_text(LOOP)
-    (folder / "mnist_like_script.py").write_text(LOOP)  # test_examples.py runs the real one
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    for place in (folder, folder / "examples"):
+        (place / "mnist_like_script.py").write_text(LOOP)  # test_examples.py runs the real one
     (folder / "my_schedule.py").write_text("def decay(epoch):\n    return 0.95 ** epoch\n")
     (folder / "my_method.py").write_text(python_of(ROOT / "docs/how-to/own-method.md").partition("run = ")[0])
     assert call_cli("new", "task", "my_task", folder=folder).returncode == 0
@@ -128,6 +130,15 @@ def test_commands_within_sentences_have_flags_that_exist(page: Path) -> None:
         known = parsers[command]._option_string_actions
         for flag in re.findall(r"(?<= )--?[a-z][\w-]*", text.partition(".py")[0]):
             assert flag in known, f"`{text}`: {flag}"
+
+
+def test_other_commands_name_what_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for block in (block for page in PAGES for block in blocks(page) if block.language in SHELL):
+        for script in re.findall(r"^python ((?:examples|docs|benchmarks|tests)/\S+)", block.code, re.MULTILINE):
+            assert (ROOT / script).is_file(), f"{block.page}: python {script}"
+        for target in re.findall(r"^make (\w+)", block.code, re.MULTILINE):
+            assert f"\n{target}:" in makefile, f"{block.page}: make {target}"
 
 
 def test_what_is_run_elsewhere_is() -> None:

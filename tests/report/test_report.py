@@ -46,7 +46,7 @@ def test_what_is_no_run_is_left_out(runs: list[orlomo.Run], tmp_path: Path) -> N
     late = {f"{method}/{chart}" for method in ("orlomo", "local-ormo-da") for chart in (*LATE, "groups")}
     for ending in ("png", "svg"):
         found = (path.relative_to(tmp_path / "figures") for path in (tmp_path / "figures").rglob(f"*.{ending}"))
-        assert {str(path.with_suffix("")) for path in found} == curves | each | late
+        assert {str(path.with_suffix("")) for path in found} == curves | each | late | {"timelines"}
     wrong = call_cli("report", tmp_path / "other", tmp_path, folder=tmp_path)
     assert wrong.returncode == 2
     assert "there is no run among these 2 folders" in wrong.stderr

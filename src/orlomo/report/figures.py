@@ -24,7 +24,7 @@ from orlomo.report.drawing.distributions import (
     draw_weights,
 )
 from orlomo.report.drawing.style import figure_files, new_figure, plain_text
-from orlomo.report.drawing.timelines import draw_timeline
+from orlomo.report.drawing.timelines import draw_timeline, timelines_figure
 from orlomo.report.speed import Target
 
 if TYPE_CHECKING:  # matplotlib is slow to import
@@ -53,7 +53,26 @@ def write_figures(
                 DRAWN[spec["kind"]](axes, spec, run)
                 figure.suptitle(f"{run['name']}: {run['method']}", fontsize=10, parse_math=False)
                 paths += figure_files(figure, folder / run["name"] / spec["name"])
-    return paths
+    return paths + _both_timelines(charts, runs, folder)
+
+
+def _both_timelines(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
+    """A synchronous run above an asynchronous one, where there are both on one clock."""
+    for spec in charts:
+        drawn = [run for run in runs if spec["kind"] == "timeline" and has_columns(spec, [run])]
+        for upper in (run for run in drawn if run["synchronous"]):
+            others = [run for run in drawn if not run["synchronous"] and run["clock"] == upper["clock"]]
+            if others:
+                lower = next((run for run in others if run["method"] == "orlomo"), others[0])
+                both = [(_timeline_title(run), run["method"], columns_of(spec, run)) for run in (upper, lower)]
+                return figure_files(timelines_figure(both, upper["clock"]), folder / "timelines")
+    return []
+
+
+def _timeline_title(run: RunView) -> str:
+    shares = [use["computing"] for use in run["uses"] if isinstance(use["computing"], float)]
+    name = run["name"] if run["name"] == run["method"] else f"{run['name']} ({run['method']})"
+    return f"{name}: workers computed {sum(shares) / max(1, len(shares)):.0%} of the time"
 
 
 def has_columns(spec: Spec, runs: list[RunView]) -> bool:

@@ -146,13 +146,12 @@ def draw_audit(axes: Axes, spec: Spec, run: RunView) -> None:
 
 
 def draw_dots(axes: Axes, spec: Spec, run: RunView) -> None:
-    """One dot per report, with the colour of its value in one column, or of its method."""
+    """One dot per report, with the colour of its value in one column where one is named."""
     columns = columns_of(spec, run)
-    if spec["colour"]:
-        coloured = axes.scatter(columns[spec["x"]], columns[spec["y"]], 16, columns[spec["colour"]], cmap="cividis_r")
+    values = columns[spec["colour"]] if spec["colour"] else None
+    coloured = axes.scatter(columns[spec["x"]], columns[spec["y"]], 16, values, cmap="cividis_r" if values else None)
+    if values:
         axes.figure.colorbar(coloured, label=spec["colour"])
-    else:
-        axes.scatter(columns[spec["x"]], columns[spec["y"]], 8, colour_of(run["method"]), alpha=0.6)
     _named(axes, spec, run)
     axes.grid(alpha=0.25)
 

@@ -162,6 +162,8 @@ class Events:
             refused = new[np.argsort(firsts[new])][MOST_WORKERS - len(self.workers) :]
             part = part.only(~np.isin(part.columns["worker"], workers[refused]))
         self.whole += len(part)
+        if len(part.reports) == len(part):
+            return part
         changes = np.flatnonzero((part.kind != REPORT) & (part.kind != DROP))
         room = MOST_CHANGES - self._changes
         self._changes += min(len(changes), room)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.records.tables import Columns
-from orlomo.report.streaming.counting import NUMBERS, WHOLES, Column, Grouped, Spread, Whole, spread
+from orlomo.report.streaming.counting import NUMBERS, WHOLES, Column, Grouped, Spread, Table, Whole, spread, summed
 from orlomo.report.streaming.workers import Groups, Places
 
 Numbers = NDArray[np.float64]
@@ -21,10 +22,10 @@ OWN_DIGITS = 5
 FINER = 2 ** (DIGITS - OWN_DIGITS) - 1
 """For each worker alone there are fewer bins of time; these bits of a bin are zero."""
 
-ENOUGH = 30
+ENOUGH = 20
 """Values in a bin, on average, from which its quantiles say something; fewer bins are shown where there are less."""
 
-FEWEST = 8
+FEWEST = 4
 
 WEIGHTS_SHOWN = 80
 """Delays, or ranges of them, of which the weights are shown."""
@@ -91,20 +92,42 @@ class OverTime:
         # All workers together: the same without the worker.
         self._delays.add_keys(keys & ((1 << (DIGITS + WHOLES.width)) - 1), counts)
         self._own.add_keys(keys & ~(FINER << WHOLES.width), counts)
-        eta, weight, full = columns["eta"], columns["weight"], 1 / np.maximum(1, present)
-        there = np.isfinite(weight)
-        _add(self._etas, codes, codes, eta)
-        if there.any():
-            # For one delay and one number of groups behind there is one weight, as a rule.
-            index = codes * (1 + columns["behind"].max()) + columns["behind"]
-            some = slice(None) if there.all() else there
-            _add(self._weights, index[some], codes[some], weight[some])
-        sums = (None, full, eta, np.where(there, weight, 0.0), eta < full * (1 - 1e-9))
-        for total, column in zip(self._sums, sums, strict=True):
-            total += np.bincount(bins, column, BINS)
+        self._add_weights(codes, columns["behind"], columns["eta"], columns["weight"])
+        self._add_sums(bins, 1 / np.maximum(1, present), columns["eta"], columns["weight"])
         if self._losses is not None and "loss" in columns:
             known = np.isfinite(columns["loss"])
             self._losses.add(bins[known], columns["loss"][known])
+
+    def _add_weights(self, codes: Whole, behind: Whole, eta: Numbers, weight: Numbers) -> None:
+        pairs = [(self._etas, eta), (self._weights, weight)]
+        # For one delay and one number of groups behind there is one weight, as a rule: then few numbers are counted.
+        groups = int(behind.max()) + 1
+        size = (int(codes.max()) + 1) * groups
+        at, counts = None, None
+        for grouped, values in pairs:
+            if size <= FEW:
+                index = codes * groups + behind
+                usual = np.empty(size)
+                usual[index] = values
+                if (usual[index] == values).all():
+                    if at is None or counts is None:
+                        at, counts = _different(index)
+                    grouped.add_keys((codes[at] << grouped.code.width) + grouped.code.encode(values[at]), counts)
+                    continue
+            known = np.isfinite(values)
+            grouped.add(codes[known], values[known])
+
+    def _add_sums(self, bins: Whole, full: Numbers, eta: Numbers, weight: Numbers) -> None:
+        if np.isnan(weight[0]) or np.isnan(weight).any():
+            weight = np.nan_to_num(weight)
+        borders = np.flatnonzero(bins[1:] != bins[:-1]) + 1
+        firsts = np.concatenate([[0], borders])
+        own = bins[firsts]
+        sums = np.stack([np.add.reduceat(column, firsts) for column in (full, eta, weight)])
+        cut = np.add.reduceat(eta < full * (1 - 1e-9), firsts, dtype=np.float64)
+        sizes = np.diff(firsts, append=len(bins))
+        for place, column in enumerate((sizes, *sums, cut)):
+            np.add.at(self._sums[place], own, column)
 
     def _halve(self, times: int) -> None:
         def change(group: Whole) -> Whole:
@@ -137,29 +160,18 @@ class OverTime:
         times = _halvings(group, int(counts.sum()))
         return Band(self._bins.width * 2**times, self.end, spread(grouped.table(lambda group: group >> times)))
 
-    def of_workers(self) -> dict[int, Band]:
-        """Of each worker alone."""
+    def of_workers(self, workers: Sequence[int]) -> dict[int, Band]:
+        """Of each of these workers alone."""
         table = self._own.table()
         places = table.group >> DIGITS
-        starts = np.searchsorted(places, np.arange(len(self._places) + 1))
-        halved = np.zeros(len(self._places), dtype=np.int64)
-        for place, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-            bins = (table.group[first:last] & (BINS - 1)) >> (DIGITS - OWN_DIGITS)
-            halved[place] = _halvings(bins, int(table.counts[first:last].sum())) + DIGITS - OWN_DIGITS
-
-        def change(group: Whole) -> Whole:
-            low: Whole = group & (BINS - 1)
-            shifted: Whole = low >> halved[group >> DIGITS]
-            return group - low + shifted
-
-        every = spread(self._own.table(change))
-        edges = np.searchsorted(every.group >> DIGITS, np.arange(len(self._places) + 1))
-        workers = self._places.workers
         found = {}
-        for worker, place in zip(workers.tolist(), self._places.of_known(workers).tolist(), strict=True):
-            own = Spread(*(column[edges[place] : edges[place + 1]] for column in every))
-            own = own._replace(group=own.group & (BINS - 1))
-            found[worker] = Band(self._bins.width * 2.0 ** int(halved[place]), self.end, own)
+        for worker, place in zip(workers, self._places.of_known(np.array(workers, dtype=np.int64)), strict=True):
+            first, last = np.searchsorted(places, [place, place + 1])
+            own = Table(*(column[first:last] for column in table))
+            bins = (own.group & (BINS - 1)) >> (DIGITS - OWN_DIGITS)
+            times = _halvings(bins, int(own.counts.sum()))
+            width = self._bins.width * 2.0 ** (times + DIGITS - OWN_DIGITS)
+            found[worker] = Band(width, self.end, spread(summed(own._replace(group=bins >> times))))
         return found
 
     def by_worker(self) -> tuple[Whole, Spread]:
@@ -228,17 +240,5 @@ def _different(index: Whole) -> tuple[Whole, Whole]:
     counts = np.bincount(index)
     where = np.empty(high + 1, dtype=np.int64)
     where[index] = np.arange(len(index))
-    used = np.flatnonzero(counts)
+    used = np.flatnonzero(counts > 0)
     return where[used], counts[used]
-
-
-def _add(grouped: Grouped, index: Whole, group: Whole, values: Numbers) -> None:
-    """Count values by group; quick where equal numbers in `index` have equal values."""
-    at, counts = _different(index)
-    if index.min() >= 0 and index.max() < FEW:
-        usual = np.empty(int(index.max()) + 1)
-        usual[index] = values
-        if (usual[index] == values).all():
-            grouped.add_keys((group[at] << grouped.code.width) + grouped.code.encode(values[at]), counts)
-            return
-    grouped.add(group, values)

@@ -36,7 +36,7 @@ function facts() { // one run: its numbers; several: a table, in which one can b
     [run.clock]: number(f.seconds, 4), "reports per second": number(f.reports_per_second), "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
   };
   const cells = Object.entries(shown).map(([text, value]) => element("div", [element("b", value), element("span", text)]));
-  const title = `${run.method} on ${run.task}, ${plural(run.workers, "worker")}, ${run.engine}, ${run.state}`;
+  const title = `${run.method} on ${run.task}, ${run.membership}, ${run.engine}, ${run.state}`;
   const body = card("story", "facts", { title, wide: true });
   retitle("facts", title);
   document.getElementById("title-facts").prepend(swatch(run));
