@@ -43,6 +43,8 @@ def tidy(app: Sphinx, what: str, name: str, found: object, options: object, line
     text = re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", text)
     text = text.replace("SECURITY.md", ":doc:`/reference/security`")
     lines[:] = text.split("\n")
+    if what in ("attribute", "data", "property"):  # napoleon takes what is before a colon there for a type
+        lines[:1] = [lines[0].replace(": ", " – ")]  # noqa: RUF001
 
 
 def shorten(
@@ -174,7 +176,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     load_integrations()
     app.setup_extension("sphinx.ext.autodoc")
     app.add_role("orlomo-code", CodeRole())
-    app.connect("autodoc-process-docstring", tidy)
+    app.connect("autodoc-process-docstring", tidy, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten)
     app.connect("source-read", insert_commands)
     app.add_html_math_renderer("mathml", mathml(False), mathml(True))

@@ -46,7 +46,7 @@ def test_what_is_no_run_is_left_out(runs: list[orlomo.Run], tmp_path: Path) -> N
     late = {f"{method}/{chart}" for method in ("orlomo", "local-ormo-da") for chart in (*LATE, "groups")}
     for ending in ("png", "svg"):
         found = (path.relative_to(tmp_path / "figures") for path in (tmp_path / "figures").rglob(f"*.{ending}"))
-        assert {str(path.with_suffix("")) for path in found} == curves | each | late
+        assert {str(path.with_suffix("")) for path in found} == curves | each | late | {"timelines"}
     wrong = call_cli("report", tmp_path / "other", tmp_path, folder=tmp_path)
     assert wrong.returncode == 2
     assert "there is no run among these 2 folders" in wrong.stderr
@@ -66,8 +66,8 @@ def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Pa
     assert all(path.is_file() for path in paths)
     [axes] = new_figure(1, 1, (4, 3))[1]
     [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
-    figures.draw_lines(axes, loss, page["runs"], "seconds")
-    assert len(axes.get_legend().get_texts()) == 2 * 4  # on training and on test data
+    figures.draw_lines(axes, loss, page["runs"] * 2, "seconds")
+    assert len(axes.get_legend().get_texts()) == 2 * 8  # on training and on test data
 
 
 def test_states_and_methods_differ_without_colour() -> None:

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 import orlomo
 from orlomo.config import RunConfig
 from orlomo.report.story import story
+from orlomo.report.summary import summarise
 from orlomo.report.terminal import screen as module
 from orlomo.report.terminal.layout import ASCII, Glyphs
 from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress
@@ -22,7 +23,7 @@ from orlomo.report.workers.timeline import uses
 from small import classification, settings
 from terminal import frames
 
-STEPS = {"run", "page", "replay", "orlomo", "report"}
+STEPS = {"result", "run", "page", "replay", "orlomo", "report"}
 
 
 def report(worker: int, start: float, finish: float, compute: float, delay: int = 0) -> dict[str, object]:
@@ -205,7 +206,10 @@ def test_the_screen_of_a_real_terminal(engine: str, method: str, columns: int, t
     assert max(len(line) for frame in found for line in frame.splitlines()) <= columns
     *_, folder, page, replay = found[-1].splitlines()
     assert (folder, page, replay) == ("run     run", "page    orlomo report run", "replay  orlomo replay run")
-    assert not set(found[-1].split()) - set(" ".join(story([orlomo.load(tmp_path / "run")])).split()) - STEPS
+    run = orlomo.load(tmp_path / "run")
+    assert "\nresult  test accuracy " in found[-1]
+    told = {word for text in (*story([run]), *summarise(run).results) for word in text.split()}
+    assert {word.rstrip(",") for word in found[-1].split()} <= {word.rstrip(",") for word in told} | STEPS
     during = [frame for frame in found if "computing" in frame and "loss" in frame]
     assert all(len(frame.splitlines()) < 24 for frame in during)
     text = "\n".join(during)

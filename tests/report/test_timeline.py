@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import orlomo
 from orlomo.records.tables import EVENTS, Columns
 from orlomo.report.charts import drawn as drawn_charts
+from orlomo.report.drawing.timelines import DARK, LIGHT, hero_figure
 from orlomo.report.streaming import rounds as streaming
 from orlomo.report.streaming.rounds import STATES, Timeline
 from orlomo.report.streaming.thinning import thin
@@ -246,3 +248,27 @@ def test_epochs_are_those_of_the_last_report(tmp_path: Path) -> None:
     assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] is None
     (tmp_path / "run" / "events.csv").write_text(",".join(EVENTS) + "\n")
     assert view_of(orlomo.load(run.folder), "run", []).to_json()["facts"]["epochs"] == 0
+
+
+def test_the_hero_picture_says_what_the_runs_say(tmp_path: Path) -> None:
+    """Of two simulated runs: the seconds, their ratio and the shares that are drawn as text are the runs' own."""
+    cluster = orlomo.Cluster(speeds=(orlomo.Speed(law="fixed"), orlomo.Speed(count=1, factor=4.0, law="fixed")))
+    runs = [
+        orlomo.train(
+            classification(), settings(name), workers=4, epochs=15, cluster=cluster, jobs=1, out=tmp_path / name
+        )
+        for name in ("prsgdm", "orlomo")
+    ]
+    for theme in (LIGHT, DARK):
+        png, svg = hero_figure(runs[0], runs[1], tmp_path / "hero", theme)
+        assert png.read_bytes().startswith(b"\x89PNG")
+    texts = html.unescape(svg.read_text())  # matplotlib writes each text as a comment beside its glyphs
+    ends = [float(run.event_columns["finish"][-1]) for run in runs]
+    share = [np.mean([use.computing for use in uses(run.event_columns, 4, ends[0], run is runs[0])]) for run in runs]
+    assert f"Synchronous (prsgdm): workers computed {share[0]:.0%} of the time" in texts
+    assert f"Asynchronous (orlomo): workers computed {share[1]:.0%} of the time" in texts
+    assert f"15 epochs in {ends[1]:.1f} virtual seconds" in texts
+    assert f"instead of {ends[0]:.0f}: {ends[0] / ends[1]:.1f} times as fast" in texts
+    assert "worker 3 (4.0x slower)" in texts
+    with pytest.raises(orlomo.OrlomoError, match="is not a run of a synchronous method"):
+        hero_figure(runs[1], runs[1], tmp_path / "hero")

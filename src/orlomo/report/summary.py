@@ -48,10 +48,15 @@ class Summary:
         values = {name: value for name, value in vars(self).items() if name not in ("measured", "metrics")}
         return without_nan({**values, **self.metrics})
 
-    def line(self) -> str:
+    @property
+    def results(self) -> list[str]:
         """For display: one value per metric."""
         values = [(one, self.metrics[one.column]) for one in first_of_each(self.measured)]
-        parts = [f"{one.label} {one.text(value)}" for one, value in values if not math.isnan(value)]
+        return [f"{one.label} {one.text(value)}" for one, value in values if not math.isnan(value)]
+
+    def line(self) -> str:
+        """For display: one value per metric."""
+        parts = self.results
         parts += [f"{self.clock} {self.seconds:.1f}"] if self.clock.startswith("virtual") else []
         parts += [f"mean delay {self.mean_delay:.1f}", f"max delay {self.max_delay}"]
         return f"{self.method} on {self.task}: {', '.join(parts)}, real time {self.real_seconds:.1f} s"

@@ -146,10 +146,12 @@ def draw_audit(axes: Axes, spec: Spec, run: RunView) -> None:
 
 
 def draw_dots(axes: Axes, spec: Spec, run: RunView) -> None:
-    """One dot per report, with the colour of its value in one column."""
+    """One dot per report, with the colour of its value in one column where one is named."""
     columns = columns_of(spec, run)
-    coloured = axes.scatter(columns[spec["x"]], columns[spec["y"]], 16, columns[spec["colour"]], cmap="cividis_r")
-    axes.figure.colorbar(coloured, label=spec["colour"])
+    values = columns[spec["colour"]] if spec["colour"] else None
+    coloured = axes.scatter(columns[spec["x"]], columns[spec["y"]], 16, values, cmap="cividis_r" if values else None)
+    if values:
+        axes.figure.colorbar(coloured, label=spec["colour"])
     _named(axes, spec, run)
     axes.grid(alpha=0.25)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,14 +15,20 @@ from orlomo.records.tables import EVENTS, headline, only, usable
 from orlomo.report import colours
 from orlomo.report.colours import Palette
 from orlomo.report.drawing.style import HATCHES, colour_of, figure_files, plain_text
-from orlomo.report.streaming.rounds import ROUNDS_KEPT, STATES
+from orlomo.report.streaming.rounds import ROUNDS_KEPT, STATES, Numbers
 from orlomo.report.workers.timeline import Bars, bars, column_of, uses
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LABELLED = 40
 """At most so many rows of a timeline have a label."""
+
+FEW_ROUNDS = 80
+"""Up to so many per worker are all drawn, on average."""
+
+IN_LEGEND = ("computing", "transfer", "waiting")
 
 HEIGHT = 0.84
 """Of a row whose rows are 1 apart."""
@@ -42,10 +49,70 @@ DARK = Theme(colours.DARK, "#e6edf3", "#3d4654", "#1b222c", "#0d1117")
 
 
 def draw_timeline(axes: Axes, columns: dict[str, Any], method: str, clock: str) -> None:
-    """One row per worker. In each cell of time, the row's height is divided by the shares of the states; what is lost
-    or absent is drawn exactly."""
-    workers, cells, width = columns["workers"], columns["cells"], columns["width"]
-    edges = np.minimum(np.arange(cells + 1) * width, columns["end"])
+    """One row per worker: every round where there are few, else cells of time, in which the row's height is divided by
+    the shares of the states. What is lost or absent is drawn exactly."""
+    scale = _fill(axes, columns, method)
+    axes.set(xlabel=f"{clock}{scale}", xlim=(0, columns["end"] or 1))
+    axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
+
+
+def timelines_figure(runs: list[tuple[str, str, dict[str, Any]]], clock: str) -> Figure:
+    """Timelines above one another on one time axis, of runs with a title, a method and what `strips` gives."""
+    from matplotlib.figure import Figure
+
+    rows = [len(columns["workers"]) for _, _, columns in runs]
+    figure = Figure(figsize=(9, min(16.0, 1.6 + 0.5 * len(runs) + 0.22 * sum(rows))), layout="constrained")
+    panels = figure.subplots(len(runs), 1, sharex=True, height_ratios=rows, squeeze=False)[:, 0]
+    handles: dict[str, Any] = {}
+    for axes, (title, method, columns) in zip(panels, runs, strict=True):
+        scale = _fill(axes, columns, method)
+        axes.set_title(plain_text(title + scale), loc="left", fontsize=10, color=colour_of(method))
+        handles |= dict(zip(*axes.get_legend_handles_labels()[::-1], strict=True))
+    panels[-1].set(xlabel=clock, xlim=(0, max(columns["end"] for _, _, columns in runs) or 1))
+    figure.legend(handles.values(), handles, frameon=False, ncols=5, loc="outside lower left", fontsize=8)
+    return figure
+
+
+def _fill(axes: Axes, columns: dict[str, Any], method: str) -> str:
+    """Draw the rows; what is to be said of the cells."""
+    workers = columns["workers"]
+    few = "each" in columns and columns["rounds"] <= FEW_ROUNDS * len(workers)
+    drawn = set[str]()
+    for state, rows, begin, lengths in _rounds(columns["each"]) if few else ():
+        look = _look(state, method, LIGHT) | ({"edgecolor": "white", "linewidth": 0.5} if state == "computing" else {})
+        axes.barh(rows, lengths, HEIGHT, begin, label=state, **look)
+        drawn.add(state)
+    if not few:
+        drawn |= _fill_cells(axes, columns, method)
+    gone = {name: np.array(column) for name, column in columns["away"].items()}
+    for code in np.unique(gone["state"]).tolist():
+        own, state = gone["state"] == code, STATES[code]
+        label: dict[str, Any] = {} if state in drawn else {"label": state}
+        lengths = (gone["end"] - gone["begin"])[own]
+        axes.barh(gone["row"][own], lengths, HEIGHT, gone["begin"][own], **label, **_look(state, method, LIGHT))
+    axes.set_ylim(len(workers) - 0.4, -0.6)
+    labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED) or 1)
+    axes.set_yticks(labelled, np.array(workers)[labelled])
+    axes.set_ylabel("worker")
+    return "" if few else f" (1 cell = {columns['width']:.3g}, {_per_cell(columns)})"
+
+
+def _rounds(each: dict[str, str]) -> Iterator[tuple[str, Numbers, Numbers, Numbers]]:
+    """By state, the rows, beginnings and lengths of the parts of rounds."""
+    before, start, work, finish = (column_of(each[name], "<f4") for name in ("before", "start", "work", "finish"))
+    rows = column_of(each["row"], "<u2")
+    parts = {"waiting": (before, start), "computing": (start, start + work), "transfer": (start + work, finish)}
+    for state in IN_LEGEND:
+        begin, end = parts[state]
+        there = end - begin > 1e-5 * (finish - before)
+        if there.any():
+            yield state, rows[there], begin[there], (end - begin)[there]
+
+
+def _fill_cells(axes: Axes, columns: dict[str, Any], method: str) -> set[str]:
+    """Draw the cells; the states that there are."""
+    workers, cells = columns["workers"], columns["cells"]
+    edges = np.minimum(np.arange(cells + 1) * columns["width"], columns["end"])
     bottom = np.zeros((len(workers), cells))
     for state, text in columns["shares"].items():
         share = column_of(text, "u1").reshape(len(workers), cells) / 255
@@ -56,25 +123,14 @@ def draw_timeline(axes: Axes, columns: dict[str, Any], method: str, clock: str) 
             label = state if not row else None
             axes.stairs(low, steps, baseline=high, fill=True, label=label, **_look(state, method, LIGHT))
         bottom += share
-    gone = {name: np.array(column) for name, column in columns["away"].items()}
-    for code in np.unique(gone["state"]).tolist():
-        own = gone["state"] == code
-        lengths = (gone["end"] - gone["begin"])[own]
-        known = axes.get_legend_handles_labels()[1]
-        label = {"label": STATES[code]} if STATES[code] not in known else {}
-        axes.barh(gone["row"][own], lengths, HEIGHT, gone["begin"][own], **label, **_look(STATES[code], method, LIGHT))
-    axes.set_ylim(len(workers) - 0.4, -0.6)
-    labelled = np.arange(0, len(workers), -(-len(workers) // LABELLED) or 1)
-    axes.set_yticks(labelled, np.array(workers)[labelled])
-    axes.set(xlabel=f"{clock} (1 cell = {width:.3g}, {_per_cell(columns)})", ylabel="worker", xlim=(0, columns["end"]))
-    axes.figure.legend(frameon=False, ncols=5, loc="outside lower left", fontsize=8)
+    return set(columns["shares"])
 
 
 def _per_cell(columns: dict[str, Any]) -> str:
     """How many rounds a cell has, in the middle."""
     done = column_of(columns["done"]["text"], f"<u{columns['done']['bytes']}")
     middle = float(np.median(done[done > 0])) if (done > 0).any() else 0.0
-    return f"about {middle:.0f} round{'s' * (middle != 1)} of a worker" if middle > 1 else "at most one or two rounds"
+    return f"about {middle:.0f} rounds of a worker" if middle > 1 else "one round of a worker or less"
 
 
 def _look(state: str, method: str, theme: Theme) -> dict[str, Any]:
@@ -192,21 +248,24 @@ def _say_sooner(axes: Axes, both: tuple[Run, Run], seen: list[_Seen], longest: f
     first, second = both
     if first.config.epochs != second.config.epochs or seen[1].end > 0.75 * longest:
         return
-    unit = "virtual s" if first.virtual else "s"
     values = []
     for run in both:
         one = headline(run.measured, run.metric_columns)
         values.append(one.text(float(run.metric_columns[one.column][-1])))
     ratio = seen[0].end / seen[1].end
     lines = (
-        f"{first.config.epochs:g} epochs in {seen[1].end:.1f} {unit} "
-        f"instead of {seen[0].end:.1f} {unit}: {ratio:.1f}x faster",
-        f"{one.label} at the end: {values[1]}, synchronous {values[0]}",
+        f"{first.config.epochs:.3g} epochs in {_seconds(seen[1].end)} {first.clock}",
+        f"instead of {_seconds(seen[0].end)}: {ratio:.1f} times as fast",
+        f"{one.label} at the end {values[1]}, synchronous {values[0]}",
     )
     middle = (len(seen[1].workers) - 1) / 2
     text = "\n".join(plain_text(line) for line in lines)
     where = seen[1].end + 0.02 * longest, middle
     axes.text(*where, text, va="center", fontsize=12, linespacing=1.5, color=theme.text).set_in_layout(False)
+
+
+def _seconds(time: float) -> str:
+    return f"{time:,.0f}" if time >= 100 else f"{time:.1f}"
 
 
 def _legend_of(seen: list[_Seen], theme: Theme) -> list[Any]:
@@ -219,4 +278,5 @@ def _legend_of(seen: list[_Seen], theme: Theme) -> list[Any]:
         if state == "computing":
             look = {"facecolor": theme.text, "linewidth": 0}
         found.append(Patch(label="waiting for others" if state == "waiting" else state, **look))
-    return found
+    dotted: Any = {"facecolor": "none", "edgecolor": theme.text, "linewidth": 0.8, "linestyle": (0, (2, 2))}
+    return [*found, Patch(label="not reported by the end", **dotted)]

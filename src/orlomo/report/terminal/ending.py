@@ -11,6 +11,7 @@ from orlomo.records.run import Run
 from orlomo.report.comparison.rows import MethodTable
 from orlomo.report.comparison.texts import columns
 from orlomo.report.story import story
+from orlomo.report.summary import summarise
 from orlomo.report.terminal.layout import Answer, listed, table, wrapped
 
 WIDEST = 100
@@ -34,7 +35,9 @@ def run_lines(run: Run, screen: Answer) -> list[str]:
     if run.stopped is not None:
         notes.append(f"stopped: {run.stopped}")
     folder = quoted(str(short(run.folder)))
-    steps = {
+    results = summarise(run).results
+    steps = {"result": printable(", ".join(results))} if results else {}
+    steps |= {
         "run": printable(short(run.folder)),
         "page": f"orlomo report {folder}",
         "replay": f"orlomo replay {folder}",
@@ -78,4 +81,10 @@ def report_lines(sentences: Sequence[str], pages: Sequence[Path], screen: Answer
 
 
 def _steps(steps: dict[str, str], width: int | None) -> list[str]:
-    return listed([(name, [text]) for name, text in steps.items()], width)
+    """Facts and commands by name; a command that needs several lines can be copied."""
+    room = None if width is None else width - max(map(len, steps)) - 4
+    shown = []
+    for name, text in steps.items():
+        lines = wrapped(text, room) if text.startswith("orlomo ") else [text]
+        shown.append((name, [*(f"{line} \\" for line in lines[:-1]), lines[-1]]))
+    return listed(shown, width)

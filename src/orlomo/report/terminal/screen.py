@@ -39,7 +39,7 @@ FEWEST_COLUMNS = 60
 WIDEST = 120
 """Columns that are used: longer bars say no more."""
 
-LONGEST_NAME = 24
+LONGEST_NAME = 36
 
 
 class RunProgress:

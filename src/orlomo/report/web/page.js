@@ -5,7 +5,7 @@
 // Names and texts of runs are hostile: they become text (`element`), or go through `plain` where plotly reads HTML.
 
 let page = JSON.parse(document.getElementById("data").textContent);
-let chosen = 0; // the run that is shown in detail
+let chosen = page.first ?? 0; // the run that is shown in detail
 const KINDS = {}, parts = [];
 const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
 const against = {}; // by chart: what the curves are drawn against, where it is not time

@@ -21,26 +21,33 @@ function wholeRange() { // of all runs that could be shown: choosing one does no
 
 function timelines() {
   if (!page.runs.some(hasTimeline)) return;
-  const title = "What each worker did, and when", note = "Drag, or Ctrl and the wheel, to zoom in; double-click to see all. Other charts over time follow.";
-  const target = card("timelines", "timeline", { title, note, wide: true });
+  const note = "One row per worker. Drag, or Ctrl and the wheel, to zoom in; double-click to see all. Other charts over time follow.";
+  const target = card("timelines", "timeline", { title: "Timelines", note, wide: true });
+  retitle("timeline", shownInWords(timelineRuns()), note);
   cardOf("timeline").hidden = !timelineRuns().length;
   if (!target.querySelector(".timelines")) buildTimeline(target);
   runButtons(target.querySelector(".runs"));
   const place = target.querySelector(".timelines"), runs = timelineRuns();
-  place.replaceChildren(...runs.map((run) => {
-    const title = element("h4", [swatch(run), `${run.name}: `, element("span", timelineFacts(run))]);
-    const canvas = element("canvas", "", { className: "strip", run });
+  if (place.children.length !== runs.length) place.replaceChildren(...runs.map(() => element("div", [element("h4"), element("div", element("canvas", "", { className: "strip" }))])));
+  runs.forEach((run, i) => { // kept where they are: a user may be zooming while a run goes on
+    const [title, canvas] = [place.children[i].querySelector("h4"), place.children[i].querySelector("canvas")];
+    title.replaceChildren(swatch(run), `${run.name}: `, element("span", timelineFacts(run)));
+    canvas.run = run;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `Timeline of ${run.name}: ${timelineFacts(run)}. The same numbers are in the table of workers.`);
-    return element("div", [title, element("div", canvas)], { className: "strips" });
-  }));
+  });
   keys(target.querySelector(".key"), runs);
-  redraw();
+  paint(); // at once: also before printing
+}
+
+function shownInWords(runs) {
+  const first = runs.find((run) => run.synchronous), second = runs.find((run) => !run.synchronous), share = (run) => percent(computingShare(run), 0);
+  if (first && second) return `${second.method}'s workers computed ${share(second)} of the time, ${first.method}'s ${share(first)}`;
+  return runs.length ? `Workers computed ${share(runs[0])} of the time` : "Timelines";
 }
 
 function timelineFacts(run) {
-  const t = run.charts.timeline, busy = computingShare(run);
-  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(t.rounds, "round")}; workers computed ${percent(busy, 0)} of the time`;
+  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(run.charts.timeline.rounds, "round")}; workers computed ${percent(computingShare(run), 0)} of the time`;
 }
 
 function computingShare(run) { // the mean over the workers
@@ -158,6 +165,7 @@ function pointers(place, tip) { // drag to zoom in, double-click for all, two fi
   place.addEventListener("pointerdown", (event) => {
     if (!event.target.view) return;
     down.set(event.pointerId, event.clientX);
+    if (event.pointerType !== "mouse") showTip(tip, event, time(event.target, event.clientX));
     if (event.pointerType === "mouse" && event.button === 0) { begin = { canvas: event.target, x: event.clientX }; event.target.setPointerCapture(event.pointerId); }
     if (down.size === 2) pinch = { canvas: event.target, range: span || wholeRange(), xs: [...down.values()] };
   });
