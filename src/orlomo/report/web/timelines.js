@@ -28,15 +28,16 @@ function timelines() {
   if (!target.querySelector(".timelines")) buildTimeline(target);
   runButtons(target.querySelector(".runs"));
   const place = target.querySelector(".timelines"), runs = timelineRuns();
-  place.replaceChildren(...runs.map((run) => {
-    const title = element("h4", [swatch(run), `${run.name}: `, element("span", timelineFacts(run))]);
-    const canvas = element("canvas", "", { className: "strip", run });
+  if (place.children.length !== runs.length) place.replaceChildren(...runs.map(() => element("div", [element("h4"), element("div", element("canvas", "", { className: "strip" }))])));
+  runs.forEach((run, i) => { // kept where they are: a user may be zooming while a run goes on
+    const [title, canvas] = [place.children[i].querySelector("h4"), place.children[i].querySelector("canvas")];
+    title.replaceChildren(swatch(run), `${run.name}: `, element("span", timelineFacts(run)));
+    canvas.run = run;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `Timeline of ${run.name}: ${timelineFacts(run)}. The same numbers are in the table of workers.`);
-    return element("div", [title, element("div", canvas)], { className: "strips" });
-  }));
+  });
   keys(target.querySelector(".key"), runs);
-  redraw();
+  paint(); // at once: also before printing
 }
 
 function shownInWords(runs) {
@@ -164,6 +165,7 @@ function pointers(place, tip) { // drag to zoom in, double-click for all, two fi
   place.addEventListener("pointerdown", (event) => {
     if (!event.target.view) return;
     down.set(event.pointerId, event.clientX);
+    if (event.pointerType !== "mouse") showTip(tip, event, time(event.target, event.clientX));
     if (event.pointerType === "mouse" && event.button === 0) { begin = { canvas: event.target, x: event.clientX }; event.target.setPointerCapture(event.pointerId); }
     if (down.size === 2) pinch = { canvas: event.target, range: span || wholeRange(), xs: [...down.values()] };
   });
