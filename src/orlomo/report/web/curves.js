@@ -47,7 +47,8 @@ function curvesOf(chart, by) { // one per method and data set
 
 function cutAt(curves, low, high) { // from where the axis is drawn, where the first evaluations would flatten all the rest
   const later = curves.flatMap((one) => (one.low || one.y).filter((_, i) => one.x[i] >= one.x.at(-1) / 3));
-  const rough = Math.min(...later) - 0.08 * (high - Math.min(...later)), unit = 10 ** Math.floor(Math.log10(high - rough || 1));
+  const least = Math.min(...later, high - 0.05 * (high - low)); // not into the noise
+  const rough = least - 0.08 * (high - least), unit = 10 ** Math.floor(Math.log10(high - rough || 1));
   const from = Math.floor(rough / unit) * unit;
   return from - low > 0.35 * (high - low) ? from : null;
 }
@@ -149,7 +150,7 @@ function aim(value, by) { // choose another target, a multiple of `by`; null: th
   goal.value = round;
   aim.drawing ||= requestAnimationFrame(() => {
     aim.drawing = 0;
-    methods();
+    methods(); facts();
     for (const spec of page.charts) if (spec.name === `metric-${page.target.metric}`) lines(spec);
   });
 }
