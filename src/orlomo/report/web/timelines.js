@@ -57,16 +57,15 @@ function computingShare(run) { // the mean over the workers
 
 function buildTimeline(target) {
   const button = (text, title, action) => element("button", text, { type: "button", className: "quiet", title, ariaLabel: title, onclick: action });
-  const tools = element("div", [
-    button("+", "Zoom in", () => zoomTime(1 / TIMES)), button("−", "Zoom out", () => zoomTime(TIMES)),
-    button("←", "Earlier", () => moveTime(-0.4)), button("→", "Later", () => moveTime(0.4)), button("All", "Show the whole run", () => setSpan(null)),
-    element("span", "", { className: "scale", role: "status" }),
-  ], { className: "tools" });
+  cardOf(target.id).querySelector(".tools").append(
+    button("−", "Zoom out", () => zoomTime(TIMES)), button("+", "Zoom in", () => zoomTime(1 / TIMES)),
+    button("←", "Earlier", () => moveTime(-0.4)), button("→", "Later", () => moveTime(0.4)), button("All", "Show all", () => setSpan(null)));
   const place = element("div", "", { className: "timelines", tabIndex: 0 });
   place.setAttribute("role", "group");
   place.setAttribute("aria-label", "Timelines: plus and minus zoom, arrow keys move, 0 shows everything");
   const axis = element("div", element("canvas", "", { className: "axis" }));
-  target.replaceChildren(element("div", "", { className: "runs" }), tools, element("div", "", { className: "key" }), place, axis, element("div", "", { className: "tip", hidden: true }));
+  const scale = element("p", "", { className: "scale", role: "status" });
+  target.replaceChildren(element("div", "", { className: "runs" }), element("div", "", { className: "key" }), place, axis, scale, element("div", "", { className: "tip", hidden: true }));
   place.onkeydown = (event) => {
     const action = { "+": () => zoomTime(1 / TIMES), "=": () => zoomTime(1 / TIMES), "-": () => zoomTime(TIMES), ArrowLeft: () => moveTime(-0.2), ArrowRight: () => moveTime(0.2), 0: () => setSpan(null), Escape: () => setSpan(null) }[event.key];
     if (!action || event.ctrlKey || event.metaKey) return;
@@ -129,11 +128,11 @@ function scaleText(runs, view, every, rows) {
     const merged = Math.max(1, Math.ceil((view.to - view.from) / view.width / t.width)), middle = (done[Math.floor(done.length / 2)] || 0) * merged;
     const each = middle >= 1.5 ? `about ${number(Math.round(middle))} rounds` : "a round or less";
     return `1 cell = ${number(t.width * merged)} ${run.clock === "seconds" ? "s" : run.clock}, ${each}`;
-  });
+  }), same = new Set(texts).size === 1, named = same ? texts.slice(0, 1) : texts.map((text, i) => `${runs[i].name}: ${text}`);
   const some = every ? `; ${every} of ${rows} workers are drawn round by round` : "";
   const without = runs.some((run) => !run.charts.timeline.each);
   const more = without && !page.follow ? "; this page has too many rounds to hold each of them: orlomo watch shows them" : "; zoom in to see every round";
-  return [...new Set(texts)].join("; ") + some + more + ".";
+  return named.join("; ") + some + more + ".";
 }
 
 function zoomTime(times, middle = null) {
