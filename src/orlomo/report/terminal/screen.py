@@ -37,6 +37,9 @@ REFRESH_SECONDS = 0.1
 FEWEST_COLUMNS = 60
 """Of a bar that shares its line with its name and the time left."""
 
+MANY = 200
+"""Workers, above which it takes long to draw them."""
+
 WIDEST = 120
 """Columns that are used: longer bars say no more."""
 
@@ -141,6 +144,7 @@ class ProgressDisplay:
         self._first_report: float | None = None
         self._next_update, self._next_line = 0.0, math.inf
         self._left, self._pace = "", ""
+        self._drawn: tuple[float, tuple[RunProgress, int, int] | None, list[Text]] = (0.0, None, [])
         self._runs, self._over, self._several = runs, 0, runs > 1
         self._steps_waiting = float(runs)  # of runs that have not begun: each counts the same, unless `begin` says more
 
@@ -255,12 +259,20 @@ class ProgressDisplay:
                 pace = [] if self._several or not run.reports else [self._pace]
                 lines += _facts([run.counted, *run.clock, *pace], width) + _facts(run.facts, width)
         if runs and runs[0].totals.workers and not brief:
-            delays = drawn_delays(runs[0].totals.delays, width, shapes)
-            room = height - len(lines) - len(delays) - 2
-            title = [Text(f"workers of {runs[0].name}", "dim")] if len(runs) > 1 else []
-            workers = drawn_workers(runs[0].totals, width, room - len(title), shapes)
-            lines += [Text(), *title, *workers, *([Text(), *delays] if delays else [])]
+            lines += self._workers(runs[0], len(runs) > 1, width, height - len(lines), shapes)
         return Group(*lines[:height])
+
+    def _workers(self, run: RunProgress, several: bool, width: int, lines: int, shapes: Glyphs) -> list[Text]:
+        """The workers and delays of a run in so many lines; of many workers, drawn once a second."""
+        now, wanted = time.monotonic(), (run, width, lines)
+        if len(run.totals.workers) > MANY and self._drawn[0] > now and self._drawn[1] == wanted:
+            return self._drawn[2]
+        delays = drawn_delays(run.totals.delays, width, shapes)
+        title = [Text(f"workers of {run.name}", "dim")] if several else []
+        workers = drawn_workers(run.totals, width, lines - len(delays) - len(title) - 2, shapes)
+        found = [Text(), *title, *workers, *([Text(), *delays] if delays else [])]
+        self._drawn = now + 1.0, wanted, found
+        return found
 
 
 def _bar(name: str, size: int, share: float, left: str, width: int, shapes: Glyphs) -> list[Text]:
