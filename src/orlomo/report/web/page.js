@@ -5,7 +5,7 @@
 // Names and texts of runs are hostile: they become text (`element`), or go through `plain` where plotly reads HTML.
 
 let page = JSON.parse(document.getElementById("data").textContent);
-let chosen = 0; // the run that is shown in detail
+let chosen = page.first ?? 0; // the run that is shown in detail
 const KINDS = {}, parts = [];
 const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
 const against = {}; // by chart: what the curves are drawn against, where it is not time
@@ -86,6 +86,13 @@ function readable(made, body, tools) { // what a chart has for the keyboard and 
   body.setAttribute("aria-describedby", summary.id);
   zoomable(body, tools);
   tools.append(button);
+  new ResizeObserver(() => fit(body)).observe(body);
+}
+
+function fit(target) { // a chart is as large as its place, whatever changes that
+  const now = target._fullLayout;
+  if (!now || !drawings[target.id] || !target.clientWidth || root.dataset.printing) return;
+  if (Math.abs(now.width - target.clientWidth) > 1 || Math.abs(now.height - target.clientHeight) > 1) Plotly.Plots.resize(target);
 }
 
 function choices(id, options, value, choose) { // a switch above a chart; options: texts by value
@@ -133,10 +140,11 @@ function draw(id, traces, more = {}) {
   const target = document.getElementById(id);
   if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
   target.style.height = height ? `${height}px` : "";
-  if (tall) target.style.height = `${target.clientHeight + tall}px`;
+  if (tall) target.style.height = `calc(var(--chart) + ${tall}px)`;
   drawings[id] = { traces, summary, rows, first: { x: { ...layout.xaxis }, y: { ...layout.yaxis } } }; // copies: plotly writes into them
+  cardOf(id).classList.remove("empty");
   keepZoom(id, layout);
-  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false, doubleClick: false });
+  Plotly.react(target, traces, layout, { displayModeBar: false, doubleClick: false });
   target.querySelector(".svg-container")?.setAttribute("aria-hidden", "true"); // its text is in the summary and the table
   document.getElementById(`summary-${id}`).textContent = summary || described(traces, layout);
   watchZoom(id);
@@ -149,6 +157,7 @@ function nothing(id, text) {
   target.classList.remove("js-plotly-plot"); // which plotly leaves there
   target.replaceChildren(element("p", text));
   target.style.height = "auto";
+  cardOf(id).classList.add("empty");
   delete drawings[id];
   document.getElementById(`summary-${id}`).textContent = text;
   fillData(id);
