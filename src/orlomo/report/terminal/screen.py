@@ -111,7 +111,7 @@ class RunProgress:
     @property
     def facts(self) -> list[str]:
         """The loss, smoothed, and the newest evaluation."""
-        loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # a loop of the user's own reports none
+        loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # the user's own loop reports none
         return [part for part in (loss, self.evaluated) if part]
 
     @property
