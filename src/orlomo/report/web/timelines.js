@@ -88,7 +88,7 @@ function runButtons(target) { // one button per run, where there is more than on
 
 function keys(target, runs) { // what the patterns mean
   const used = new Set(runs.flatMap((run) => [...Object.keys(run.charts.timeline.shares), ...run.charts.timeline.away.state.map((code) => run.charts.timeline.states[code])]));
-  const texts = { computing: "computing", transfer: "transfer", waiting: "waiting for other workers", "lost work": "work lost in a crash", absent: "absent" };
+  const texts = { computing: "computing", transfer: "transfer", waiting: runs.some((run) => run.synchronous) ? "waiting for other workers" : "waiting", "lost work": "work lost in a crash", absent: "absent" };
   target.replaceChildren(...Object.entries(texts).filter(([state]) => used.has(state)).map(([state, text]) => {
     const canvas = element("canvas", "", { width: 36, height: 24 }), to = canvas.getContext("2d");
     to.scale(2, 2);
