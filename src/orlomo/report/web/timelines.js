@@ -47,7 +47,8 @@ function shownInWords(runs) {
 }
 
 function timelineFacts(run) {
-  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(run.charts.timeline.rounds, "round")}; workers computed ${percent(computingShare(run), 0)} of the time`;
+  const t = run.charts.timeline;
+  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(t.rounds, "round")}; workers computed ${percent(computingShare(run), 0)} of the time${t.workers.length < t.all_workers ? `. Drawn are the ${number(t.workers.length / 2)} slowest workers and ${number(t.workers.length / 2)} others` : ""}`;
 }
 
 function computingShare(run) { // the mean over the workers
