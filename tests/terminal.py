@@ -71,15 +71,21 @@ class Screen:
 
 
 def frames(
-    *words: object, folder: Path, columns: int = 110, lines: int = 30, seconds: float = 240.0, **more: str
+    *words: object,
+    folder: Path,
+    columns: int = 110,
+    lines: int = 30,
+    seconds: float = 240.0,
+    program: str = "",
+    **more: str,
 ) -> list[str]:
     """The pictures that a terminal of this size shows one after another of `orlomo ...`, which must succeed.
 
-    `more`: variables of the environment.
+    `program`: in Python, in place of `orlomo`; `more`: variables of the environment.
     """
     primary, secondary = pty.openpty()
     termios.tcsetwinsize(secondary, (lines, columns))
-    command = [sys.executable, "-m", "orlomo", *map(str, words)]
+    command = [sys.executable, *(("-c", program) if program else ("-m", "orlomo")), *map(str, words)]
     inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "FORCE_COLOR")}
     environment = {**inherited, "TERM": "xterm-256color", **more}
     process = subprocess.Popen(

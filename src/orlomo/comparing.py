@@ -138,7 +138,8 @@ def _write(
     first = next(iter(configs.values()))[0]
     title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
-    files = comparison_figure(runs, title, folder, table.target)
+    times = {row.method: row.speed.to_target for row in table.rows if row.speed.reached == row.speed.seeds}
+    files = comparison_figure(runs, title, folder, table.target, times)
     result = Comparison(table, story_of(table), runs, folder, files)
     text = json.dumps(result.to_json(), indent=1)
     with writing_to(folder):

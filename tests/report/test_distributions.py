@@ -145,7 +145,7 @@ def test_bands_are_the_quantiles_of_a_large_trace(trace: dict[str, Column], bloc
     same(band.spread, np.floor(reports["finish"] / band.width).astype(int), reports["delay"])
     assert band.spread.outliers.sum() > 0
     assert band.end == reports["finish"].max()
-    bands = found.of_workers()
+    bands = found.of_workers(range(16))
     assert sorted(bands) == list(range(16))
     for worker, one in bands.items():
         own = reports["worker"] == worker

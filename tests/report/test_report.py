@@ -66,8 +66,8 @@ def test_names_that_are_not_names_elsewhere(runs: list[orlomo.Run], tmp_path: Pa
     assert all(path.is_file() for path in paths)
     [axes] = new_figure(1, 1, (4, 3))[1]
     [loss] = [chart for chart in page["charts"] if chart["name"] == "metric-loss"]
-    figures.draw_lines(axes, loss, page["runs"], "seconds")
-    assert len(axes.get_legend().get_texts()) == 2 * 4  # on training and on test data
+    figures.draw_lines(axes, loss, page["runs"] * 2, "seconds")
+    assert len(axes.get_legend().get_texts()) == 2 * 8  # on training and on test data
 
 
 def test_states_and_methods_differ_without_colour() -> None:

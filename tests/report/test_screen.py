@@ -15,7 +15,7 @@ from orlomo.config import RunConfig
 from orlomo.report.story import story
 from orlomo.report.summary import summarise
 from orlomo.report.terminal import screen as module
-from orlomo.report.terminal.layout import ASCII, Glyphs
+from orlomo.report.terminal.layout import ASCII, Glyphs, wrapped
 from orlomo.report.terminal.screen import ProgressDisplay, TerminalProgress
 from orlomo.report.terminal.totals import Totals
 from orlomo.report.terminal.workers import drawn_delays, drawn_workers
@@ -237,3 +237,42 @@ def test_the_log_of_a_build_is_no_screen(capsys: pytest.CaptureFixture[str], mon
         run.finish(announce=True)
     assert re.sub(r"\x1b\[\d*m", "", capsys.readouterr().err).splitlines()[0] == "2 runs: 0 done, 2 to do"
     assert display._live is None
+
+
+PRINTS = """
+import os, subprocess
+from orlomo.report.terminal.screen import ProgressDisplay, warn
+
+row = {"kind": "report", "worker": 0, "delay": 1, "start": 0.0, "finish": 1.0, "compute": 1.0, "loss": 0.5}
+for name in ("first", "second"):  # one pipe serves both
+    with ProgressDisplay() as display:
+        run = display.add(name)
+        run.begin(1, 100, None)
+        for done in range(1, 51):
+            run.event({**row, "reports": done, "samples": done})
+        display._live.refresh()
+        print(f"{name}: printed by Python")
+        os.write(1, f"{name}: written to the descriptor\\n".encode())
+        child = f"echo {name}: by a child; echo {name}: to its errors >&2; printf '{name}: 1%%\\\\r{name}: a bar\\n'"
+        subprocess.run(["sh", "-c", child], check=True)
+        warn(f"{name}: " + 12 * "words ")
+        print(f"{name}: no end", end="", flush=True)
+    print(f"{name}: after")
+"""
+
+
+def test_what_is_printed_appears_above_the_screen(tmp_path: Path) -> None:
+    found = frames(folder=tmp_path, columns=60, lines=24, program=PRINTS)
+    said = ("printed by Python", "written to the descriptor", "by a child", "to its errors", "a bar")
+    expected = [
+        line
+        for name in ("first", "second")
+        for line in (
+            *(f"{name}: {text}" for text in said),
+            *wrapped(f"orlomo: warning: {name}: {12 * 'words '}", 60),
+            f"{name}: no end",
+            f"{name}: after",
+        )
+    ]
+    assert found[-1].splitlines() == expected  # and nothing of the screen is left
+    assert any("first: a bar" in frame and "50 of 100 reports" in frame for frame in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from orlomo.report.page import SCRIPTS, WEB
+from orlomo.report.web.page import SCRIPTS, WEB
 
 DECLARED = re.compile(r"^(?:async )?(?:function|const|let|class) +(\w+)", re.MULTILINE)
 

@@ -111,7 +111,7 @@ def test_zooming_by_mouse_keys_and_buttons(report: Path, window: Browser) -> Non
         assert right - left == pytest.approx((end - begin) * times, rel=0.05)
     place.send_keys("0")
     window.settle(lambda: window.run(RANGE) is None)
-    window.run(f"{TIMELINE}.querySelector('[aria-label=\"Zoom in\"]').click()")
+    window.run("cardOf('timeline').querySelector('[aria-label=\"Zoom in\"]').click()")
     window.settle(lambda: window.run(RANGE) is not None)
     ActionChains(window.driver).double_click(strip).perform()
     window.settle(lambda: window.run(RANGE) is None)

@@ -225,7 +225,7 @@ def test_one_declaration_makes_it_appear_everywhere(tmp_path: Path, monkeypatch:
     run = orlomo.load(tmp_path / "run")
     last = float(run.metric_columns["test_own_f1"][-1])
     assert 0 < last <= 1
-    assert f"test own F1 {100 * last:.2f}%" in done.stdout  # the terminal
+    assert f"{100 * last:.2f}% test own F1" in done.stdout  # the terminal
     described = json.loads((run.folder / "metrics.json").read_text())
     assert described[0] | {"column": "test_own_f1", "label": "test own F1", "better": "higher"} == described[0]
     as_json = json.loads(call_cli("resume", "run", "--json", folder=tmp_path).stdout)

@@ -114,7 +114,7 @@ def _report(options: argparse.Namespace) -> int:
     if options.figures is not None:
         from orlomo.report.figures import write_figures
 
-        figures = write_figures(page["charts"], page["runs"], options.figures)
+        figures = write_figures(page["charts"], page["runs"], options.figures, page["methods"])
     if not to_stdout:
         print_lines(report_lines(page["story"], [path, *figures], Answer()))
     return 0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, headline
 from orlomo.report.charts import RunView, Spec
+from orlomo.report.comparison.for_page import RowTable
+from orlomo.report.drawing.curves import MOST_NAMES, Drawn, draw_curves, draw_target, method_curves
 from orlomo.report.drawing.distributions import (
     columns_of,
     draw_audit,
@@ -22,27 +23,25 @@ from orlomo.report.drawing.distributions import (
     draw_rows,
     draw_weights,
 )
-from orlomo.report.drawing.style import colour_of, figure_files, logarithmic, new_figure, plain_text
+from orlomo.report.drawing.style import figure_files, new_figure, plain_text
 from orlomo.report.drawing.timelines import draw_timeline, timelines_figure
 from orlomo.report.speed import Target
 
 if TYPE_CHECKING:  # matplotlib is slow to import
     from matplotlib.axes import Axes
 
-DASHES = ("solid", "dashed", "dotted", "dashdot")
-GRID = 400
-"""Points at which the mean of several runs is drawn."""
 
-
-def write_figures(charts: list[Spec], runs: list[RunView], folder: Path) -> list[Path]:
-    """All charts of these runs: the curves together, the others in one folder per run."""
+def write_figures(
+    charts: list[Spec], runs: list[RunView], folder: Path, methods: Sequence[RowTable] | None = None
+) -> list[Path]:
+    """All charts of these runs: the curves together, the seeds of each of `methods` as a band; the others by run."""
     paths = []
     for spec in charts:
         if spec["kind"] == "lines":
             for against in ("seconds", "samples"):
                 if has_columns(spec, runs):
                     figure, [axes] = new_figure(1, 1, (7, 4.2))
-                    draw_lines(axes, spec, runs, against)
+                    draw_lines(axes, spec, runs, against, methods)
                     paths += figure_files(
                         figure, folder / f"{_file_name(spec['name'].removeprefix('metric-'))}-{against}"
                     )
@@ -81,27 +80,36 @@ def has_columns(spec: Spec, runs: list[RunView]) -> bool:
     return any(isinstance(run["charts"].get(spec["name"]), dict) for run in runs)
 
 
-def draw_lines(axes: Axes, spec: Spec, runs: list[RunView], against: str) -> None:
-    """A metric of runs against `seconds`, `samples` or `epoch`; a legend where there is more than one curve."""
-    seen: dict[str, int] = {}
+def draw_lines(
+    axes: Axes, spec: Spec, runs: list[RunView], against: str, methods: Sequence[RowTable] | None = None
+) -> None:
+    """A metric of runs against `seconds`, `samples` or `epoch`; of methods, the seeds of each as a band."""
     drawn = [run for run in runs if has_columns(spec, [run])]
-    for run in drawn:
-        curves = columns_of(spec, run)
-        for label, curve in curves.items():
-            number = seen[run["method"]] = seen.get(run["method"], -1) + 1
-            values = np.array(curve["value"], dtype=float)
-            style: dict[str, Any] = {"color": colour_of(run["method"]), "linestyle": DASHES[number % len(DASHES)]}
-            style |= {"linewidth": 1.6 + number // len(DASHES), "marker": "" if len(values) > 1 else "o"}
-            text = label if len(drawn) == 1 else run["name"] + f", {label}" * (len(curves) > 1)
-            axes.plot(curve[against], values, label=_legend(text), **style)
-    if spec["log"]:
-        logarithmic(axes)
+    groups = [(run["name"], [run]) for run in runs] if methods is None else _groups(methods, runs)
+    curves = []
+    for name, group in groups:
+        tables = [columns_of(spec, run) for run in group if has_columns(spec, [run])]
+        labels = list(dict.fromkeys(label for table in tables for label in table))
+        for label in labels:
+            seeds = [
+                (np.array(table[label][against], dtype=float), np.array(table[label]["value"], dtype=float))
+                for table in tables
+                if label in table
+            ]
+            text = label if len(groups) == 1 else name + f", {label}" * (len(labels) > 1)
+            curves.append(Drawn.of(text, group[0]["method"], seeds))
+    known = [curve for curve in curves if curve is not None]
+    draw_curves(axes, known, spec["log"])
     clocks = {run["clock"] for run in drawn}
     clock = "seconds (virtual where simulated)" if len(clocks) > 1 else clocks.pop()
     axes.set(xlabel=clock if against == "seconds" else against, ylabel=plain_text(spec["y_label"]))
-    axes.grid(alpha=0.25)
-    if sum(seen.values()) + len(seen) > 1:  # `seen` has each method's last number, counted from 0
+    if len(known) > MOST_NAMES:
         axes.legend(frameon=False)
+
+
+def _groups(methods: Sequence[RowTable], runs: list[RunView]) -> list[tuple[str, list[RunView]]]:
+    """The runs of each method."""
+    return [(row["method"], [runs[place] for place in row["runs"]]) for row in methods if row["runs"]]
 
 
 DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
@@ -115,51 +123,38 @@ DRAWN: dict[str, Callable[[Axes, Spec, RunView], None]] = {
 }
 
 
-def comparison_figure(runs: dict[str, list[Run]], title: str, folder: Path, target: Target | None = None) -> list[Path]:
+def comparison_figure(
+    runs: dict[str, list[Run]],
+    title: str,
+    folder: Path,
+    target: Target | None = None,
+    times: Mapping[str, float] | None = None,
+) -> list[Path]:
     """The most important metric against time: the mean over the seeds, and the range from the worst to the best.
 
-    Writes a PNG and an SVG file.
+    `times`: when each method reached the target. Writes a PNG and an SVG file.
     """
     first = next((run for group in runs.values() for run in group), None)
     if first is None:
         return []
-    one = headline(first.measured, first.metric_columns)
-    figure, [axes] = new_figure(1, 1, (7, 4.2))
-    draw_means(axes, runs, one, "seconds")
-    if one.log:
-        logarithmic(axes)
+    one = headline(first.measured, first.metric_columns) if target is None else target.metric
+    figure, [axes] = new_figure(1, 1, (7.6, 4.2))
+    curves = method_curves(runs, one, "seconds")
+    draw_curves(axes, curves, one.log)
+    if target is not None:
+        draw_target(axes, target, times or {})
     step = first.config.cluster.step_seconds
     unit = f" (a local step of a fast worker takes {step:g})" if first.virtual else ""
-    axes.set(xlabel=first.clock + unit, ylabel=plain_text(one.label + one.unit), title=plain_text(title))
-    axes.legend(frameon=False)
+    axes.set(xlabel=first.clock + unit, ylabel=plain_text(one.label + one.unit))
+    axes.set_title(plain_text(title), loc="left", fontsize=11)
+    if len(curves) > MOST_NAMES:
+        axes.legend(frameon=False)
     return figure_files(figure, folder / _file_name(one.metric))
 
 
 def draw_means(axes: Axes, runs: dict[str, list[Run]], one: MetricColumn, against: str) -> None:
-    """One curve per method: the mean over its runs and their range, with a dot at the end."""
-    for name, group in runs.items():
-        if not group:
-            continue
-        grid, curves = _curves(group, one, against)
-        colour = colour_of(name)
-        axes.plot(grid, curves.mean(axis=0), label=_legend(name), color=colour, linewidth=1.8)
-        axes.fill_between(grid, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
-        axes.plot(grid[-1], curves[:, -1].mean(), "o", color=colour, markersize=5)
-    axes.grid(alpha=0.25)
-
-
-def _curves(group: list[Run], one: MetricColumn, against: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The runs' curves on one grid, up to where the shortest ends."""
-    # Beyond a curve's end np.interp repeats its last value, which would look like a result.
-    end = min(float(run.metric_columns[against][-1]) for run in group)
-    grid = np.linspace(0.0, end, GRID)
-    tables = [run.metric_columns for run in group]
-    return grid, np.stack([np.interp(grid, table[against], one.scale * table[one.column]) for table in tables])
-
-
-def _legend(text: str) -> str:
-    """A legend leaves out what begins with an underscore."""
-    return plain_text(f" {text}" if text.startswith("_") else text)
+    """One curve per method: the mean over its runs and their range; the names are for a legend."""
+    draw_curves(axes, method_curves(runs, one, against), log=False, named=False)
 
 
 def _file_name(metric: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from orlomo.loading import is_import_path
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn
@@ -54,8 +55,8 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
     seeds = f", {len(views)} seeds" if len(views) > 1 else ""
     where = f"{config.where} cluster" if config.clock == "virtual" else config.where
     several = "s" * (config.workers != 1)
-    task = config.task.rpartition("/")[2]  # of a file without its folder
-    begin = f"{row.method} trained {task} on {config.workers} worker{several} ({where}{seeds})"
+    task = f" {task_text(config.task)}" if config.task != "custom" else ""
+    begin = f"{row.method} trained{task} on {config.workers} worker{several} ({where}{seeds})"
     if any(one.state == "running" for one in views):
         begin += " so far"
     done = []
@@ -89,6 +90,15 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
     return [*sentences, *_on_workers(row)]
 
 
+def task_text(task: str) -> str:
+    """A task in a sentence: a user's own by its file and name, without the folder.
+
+    >>> task_text("digits"), task_text("/home/me/mine.py:task")
+    ('digits', 'mine.py:task')
+    """
+    return task.rpartition("/")[2] if is_import_path(task) else task
+
+
 def _reports(count: float) -> str:
     return f"{count:.0f} report{'s' * (count != 1)}"
 
@@ -106,7 +116,7 @@ def _value(row: Row, one: MetricColumn) -> str:
 
 def _of_several(table: MethodTable, views: Sequence[View]) -> list[str]:
     """On several methods, against the synchronous one where there is one."""
-    tasks = list(dict.fromkeys(view.config.task for view in views))
+    tasks = list(dict.fromkeys(task_text(view.config.task) for view in views))
     if len(tasks) > 1:
         return [
             f"{len(views)} runs of {len(tasks)} tasks ({', '.join(tasks[:MOST_NAMED])}): their times are not compared."
@@ -126,6 +136,12 @@ def _main(table: MethodTable, reference: Row | None) -> Row:
     """The method that is told about: OrLoMo, else the first that is not the reference and came to its end."""
     others = [row for row in table.rows if row is not reference and row.views]
     return next((row for row in others if row.name == "orlomo"), others[0] if others else table.rows[0])
+
+
+def first_run(table: MethodTable, views: Sequence[View]) -> int:
+    """The position of the run that is shown in detail at first: one of the method that is told about."""
+    reference = next((row for row in table.rows if row.method == table.speeds.reference), None)
+    return next((place for place, view in enumerate(views) if view is _main(table, reference).views[0]), 0)
 
 
 def _to_target(table: MethodTable, main: Row, reference: Row | None) -> str:

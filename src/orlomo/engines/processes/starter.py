@@ -167,6 +167,9 @@ def _run(pickled: _Pickled, pipe: Connection, place: Path | None) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # what is printed is seen at once, also where it is no terminal
     keep_freed_memory()
     if os.environ.get(SAFE_PATH) == OURS:
         del os.environ[SAFE_PATH]

@@ -60,13 +60,13 @@ def _slowest_first(view: View) -> tuple[list[int], Spread]:
 def delays_over_time(view: View) -> Drawn:
     """Quantiles of the delays in each bin of time; of all workers, and of each alone."""
     over_time = view.seen.over_time
-    bands = over_time.of_workers()
     chosen = sorted(_slowest_first(view)[0][:BANDS_SHOWN])
+    bands = over_time.of_workers(chosen) if len(chosen) > 1 else {}
     recent = view.seen.recent if view.seen.reports <= RECENT else {}  # of a short run: all reports
     return {
         **_band(over_time.delays()),
         "exact_below": over_time.exact_below,
-        "workers": {str(worker): _band(bands[worker]) for worker in chosen} if len(bands) > 1 else {},
+        "workers": {str(worker): _band(band) for worker, band in bands.items()},
         "each": {name: numbers(recent[name]) for name in ("finish", "delay", "worker")} if recent else {},
     }
 

@@ -175,4 +175,6 @@ def _legend(axes: Axes, columns: int = 3) -> None:
 
 
 def _named(axes: Axes, spec: Spec, run: RunView) -> None:
+    for axis in (axes.xaxis, *([] if spec["log"] else [axes.yaxis])):
+        axis.set_major_formatter("{x:,.10g}")
     axes.set(xlabel=plain_text(spec["x_label"] or run["clock"]), ylabel=plain_text(spec["y_label"]))

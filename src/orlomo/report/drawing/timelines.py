@@ -254,7 +254,7 @@ def _say_sooner(axes: Axes, both: tuple[Run, Run], seen: list[_Seen], longest: f
         values.append(one.text(float(run.metric_columns[one.column][-1])))
     ratio = seen[0].end / seen[1].end
     lines = (
-        f"{first.config.epochs:g} epochs in {_seconds(seen[1].end)} {first.clock}",
+        f"{first.config.epochs:.3g} epochs in {_seconds(seen[1].end)} {first.clock}",
         f"instead of {_seconds(seen[0].end)}: {ratio:.1f} times as fast",
         f"{one.label} at the end {values[1]}, synchronous {values[0]}",
     )

@@ -150,6 +150,16 @@ class Grouped:
         return Table(keys >> width, self.code.decode(keys & ((1 << width) - 1)), counts)
 
 
+def summed(table: Table) -> Table:
+    """Equal values of one group once; the groups are in order, the values of one group are not."""
+    order = np.lexsort((table.value, table.group))
+    group, value, counts = (column[order] for column in table)
+    if not len(group):
+        return table
+    firsts = np.flatnonzero(np.concatenate([[True], (group[1:] != group[:-1]) | (value[1:] != value[:-1])]))
+    return Table(group[firsts], value[firsts], np.add.reduceat(counts, firsts))
+
+
 def _summed(parts: list[tuple[Whole, Whole]]) -> tuple[Whole, Whole]:
     """Equal keys once, in order, with their counts added up."""
     keys, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))

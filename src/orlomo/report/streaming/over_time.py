@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orlomo.records.tables import Columns
-from orlomo.report.streaming.counting import NUMBERS, WHOLES, Column, Grouped, Spread, Whole, spread
+from orlomo.report.streaming.counting import NUMBERS, WHOLES, Column, Grouped, Spread, Table, Whole, spread, summed
 from orlomo.report.streaming.workers import Groups, Places
 
 Numbers = NDArray[np.float64]
@@ -159,29 +160,18 @@ class OverTime:
         times = _halvings(group, int(counts.sum()))
         return Band(self._bins.width * 2**times, self.end, spread(grouped.table(lambda group: group >> times)))
 
-    def of_workers(self) -> dict[int, Band]:
-        """Of each worker alone."""
+    def of_workers(self, workers: Sequence[int]) -> dict[int, Band]:
+        """Of each of these workers alone."""
         table = self._own.table()
         places = table.group >> DIGITS
-        starts = np.searchsorted(places, np.arange(len(self._places) + 1))
-        halved = np.zeros(len(self._places), dtype=np.int64)
-        for place, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
-            bins = (table.group[first:last] & (BINS - 1)) >> (DIGITS - OWN_DIGITS)
-            halved[place] = _halvings(bins, int(table.counts[first:last].sum())) + DIGITS - OWN_DIGITS
-
-        def change(group: Whole) -> Whole:
-            low: Whole = group & (BINS - 1)
-            shifted: Whole = low >> halved[group >> DIGITS]
-            return group - low + shifted
-
-        every = spread(self._own.table(change))
-        edges = np.searchsorted(every.group >> DIGITS, np.arange(len(self._places) + 1))
-        workers = self._places.workers
         found = {}
-        for worker, place in zip(workers.tolist(), self._places.of_known(workers).tolist(), strict=True):
-            own = Spread(*(column[edges[place] : edges[place + 1]] for column in every))
-            own = own._replace(group=own.group & (BINS - 1))
-            found[worker] = Band(self._bins.width * 2.0 ** int(halved[place]), self.end, own)
+        for worker, place in zip(workers, self._places.of_known(np.array(workers, dtype=np.int64)), strict=True):
+            first, last = np.searchsorted(places, [place, place + 1])
+            own = Table(*(column[first:last] for column in table))
+            bins = (own.group & (BINS - 1)) >> (DIGITS - OWN_DIGITS)
+            times = _halvings(bins, int(own.counts.sum()))
+            width = self._bins.width * 2.0 ** (times + DIGITS - OWN_DIGITS)
+            found[worker] = Band(width, self.end, spread(summed(own._replace(group=bins >> times))))
         return found
 
     def by_worker(self) -> tuple[Whole, Spread]:

@@ -20,7 +20,8 @@ from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.printing import printable
 from orlomo.records.run import Run
 from orlomo.records.tables import Columns, MetricColumn, Row, headline
-from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs, tell
+from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs, tell, wrapped
+from orlomo.report.terminal.output import ErrorConsole, output
 from orlomo.report.terminal.totals import RECORDED, Totals
 from orlomo.report.terminal.workers import drawn_delays, drawn_workers
 
@@ -127,9 +128,12 @@ class ProgressDisplay:
     """
 
     def __init__(self, quiet: bool = False, runs: int = 1, console: Console | None = None):
-        self._console = console or Console(stderr=True, quiet=quiet)
+        self._output = None if quiet or console is not None else output()
         # Not `is_terminal` alone: FORCE_COLOR makes rich take the log of a build for a terminal.
         real = console is not None or (sys.stderr is not None and sys.stderr.isatty())
+        if console is None:
+            console = Console(stderr=True, quiet=quiet) if self._output is None else ErrorConsole(self._output.terminal)
+        self._console = console
         self._is_screen = not quiet and real and self._console.is_terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
         self._at_work: list[RunProgress] = []
@@ -142,7 +146,16 @@ class ProgressDisplay:
 
     def __enter__(self) -> Self:
         if self._is_screen:
-            self._live = Live(get_renderable=self.screen, console=self._console, transient=True, refresh_per_second=5)
+            if self._output is not None:
+                self._output.divert(self._printed)
+            self._live = Live(
+                get_renderable=self.screen,
+                console=self._console,
+                transient=True,
+                refresh_per_second=5,
+                redirect_stdout=self._output is None,
+                redirect_stderr=self._output is None,
+            )
             self._live.start()
         return self
 
@@ -150,6 +163,8 @@ class ProgressDisplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
+            if self._output is not None:
+                self._output.restore()  # the last lines, above the screen
             self._live.stop()
 
     def begin(self, runs: int, over: int, steps: float) -> None:
@@ -207,6 +222,12 @@ class ProgressDisplay:
         samples = self._samples + sum(run.done[1] for run in self._at_work)
         left = duration(seconds * self._steps_left() / steps) if steps and seconds else "?"
         return f"{left} left", f"{samples / seconds if seconds else 0:,.0f} samples/s"
+
+    def _printed(self, line: str) -> None:
+        """A line that this process or another has printed; our own are broken between words."""
+        texts = wrapped(line, self._console.width) if line.startswith("orlomo: ") else [line]
+        for text in texts:
+            self._console.print(Text.from_ansi(text), highlight=False, soft_wrap=True)
 
     def _line(self, text: str) -> None:
         """Print a line as it is, above the screen where there is one."""

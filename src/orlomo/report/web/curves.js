@@ -47,7 +47,9 @@ function curvesOf(chart, by) { // one per method and data set
 
 function cutAt(curves, low, high) { // from where the axis is drawn, where the first evaluations would flatten all the rest
   const later = curves.flatMap((one) => (one.low || one.y).filter((_, i) => one.x[i] >= one.x.at(-1) / 3));
-  const from = Math.min(...later) - 0.08 * (high - Math.min(...later));
+  const least = Math.min(...later, high - 0.05 * (high - low)); // not into the noise
+  const rough = least - 0.08 * (high - least), unit = 10 ** Math.floor(Math.log10(high - rough || 1));
+  const from = Math.floor(rough / unit) * unit;
   return from - low > 0.35 * (high - low) ? from : null;
 }
 
@@ -89,7 +91,7 @@ function lines(chart) {
   });
   const own = page.target && id === `metric-${page.target.metric}` && targetValue() !== null;
   if (own && by === "seconds") traces.push(crossings());
-  const begins = cut !== null && !whole[id] ? [{ xref: "paper", yref: "paper", x: 0, y: 0, xanchor: "left", yanchor: "bottom", text: `the axis begins at ${number(cut)}${chart.y_label.endsWith("(%)") ? "%" : ""}`, showarrow: false, font: { color: variable("--dim"), size: 11 }, bgcolor: variable("--panel") }] : [];
+  const begins = cut !== null && !whole[id] ? [{ xref: "paper", yref: "paper", x: 1, y: 0, xanchor: "right", yanchor: "bottom", text: `the axis begins at ${number(cut)}${chart.y_label.endsWith("(%)") ? "%" : ""}`, showarrow: false, font: { color: variable("--dim"), size: 11 }, bgcolor: variable("--panel") }] : [];
   draw(id, traces, {
     xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label) }, ...axis },
     margin: { l: 50, r: direct ? Math.min(200, 16 + 6.6 * longest) : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, curves, axis) : [])],
@@ -148,7 +150,7 @@ function aim(value, by) { // choose another target, a multiple of `by`; null: th
   goal.value = round;
   aim.drawing ||= requestAnimationFrame(() => {
     aim.drawing = 0;
-    methods();
+    methods(); facts();
     for (const spec of page.charts) if (spec.name === `metric-${page.target.metric}`) lines(spec);
   });
 }

@@ -31,8 +31,7 @@ def html_of(run: Run) -> str:
     notes: list[str] = []
     view = view_of(run, run.folder.resolve().name, notes)
     charts, [shown] = drawn([view])
-    several = "s" * (shown["workers"] != 1)
-    title = f"{view.name}: {shown['method']} on {shown['task']}, {shown['workers']} worker{several}, {view.state}"
+    title = f"{view.name}: {shown['method']} on {shown['task']}, {shown['membership']}, {view.state}"
     begun = bool(shown["facts"]["reports"])
     parts = [_text("b", title)]
     if begun:

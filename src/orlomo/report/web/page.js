@@ -5,7 +5,7 @@
 // Names and texts of runs are hostile: they become text (`element`), or go through `plain` where plotly reads HTML.
 
 let page = JSON.parse(document.getElementById("data").textContent);
-let chosen = 0; // the run that is shown in detail
+let chosen = page.first ?? 0; // the run that is shown in detail
 const KINDS = {}, parts = [];
 const LABELS = { seconds: "time", samples: "samples", epoch: "epochs" };
 const against = {}; // by chart: what the curves are drawn against, where it is not time
@@ -133,8 +133,9 @@ function draw(id, traces, more = {}) {
   const target = document.getElementById(id);
   if (!target.classList.contains("js-plotly-plot")) target.replaceChildren(); // the text that `nothing` put there
   target.style.height = height ? `${height}px` : "";
-  if (tall) target.style.height = `${target.clientHeight + tall}px`;
+  if (tall) target.style.height = `calc(var(--chart) + ${tall}px)`;
   drawings[id] = { traces, summary, rows, first: { x: { ...layout.xaxis }, y: { ...layout.yaxis } } }; // copies: plotly writes into them
+  cardOf(id).classList.remove("empty");
   keepZoom(id, layout);
   Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false, doubleClick: false });
   target.querySelector(".svg-container")?.setAttribute("aria-hidden", "true"); // its text is in the summary and the table
@@ -149,6 +150,7 @@ function nothing(id, text) {
   target.classList.remove("js-plotly-plot"); // which plotly leaves there
   target.replaceChildren(element("p", text));
   target.style.height = "auto";
+  cardOf(id).classList.add("empty");
   delete drawings[id];
   document.getElementById(`summary-${id}`).textContent = text;
   fillData(id);

@@ -21,7 +21,7 @@ from orlomo.report.colours import DARK, LIGHT
 from orlomo.report.comparison.for_page import RowTable, TargetTable, row_json, target_json
 from orlomo.report.comparison.groups import by_method
 from orlomo.report.comparison.rows import method_table
-from orlomo.report.story import story_of
+from orlomo.report.story import first_run, story_of
 from orlomo.report.streaming.events import EventReader
 from orlomo.report.view import differences, view_of
 
@@ -45,6 +45,7 @@ class Content(TypedDict):
     story: list[str]
     target: TargetTable | None
     methods: list[RowTable]
+    first: int
     times: str
     colours: dict[str, object]
     charts: list[Spec]
@@ -99,6 +100,7 @@ def page_content(
         "story": story_of(table),
         "target": target_json(table, seen),
         "methods": row_json(table, seen),
+        "first": first_run(table, seen),
         "times": table.note,
         "colours": {"light": LIGHT, "dark": DARK},
         "charts": charts,

@@ -8,13 +8,12 @@ const following = { tag: "", lost: false, patience: 20000 };
 
 function header() {
   document.getElementById("title").textContent = document.title = page.title;
-  const running = page.runs.filter((run) => run.state.startsWith("running")), [first] = page.runs;
-  const pill = document.getElementById("live"), many = page.runs.length > 1;
-  const count = page.runs.filter((run) => run.state.startsWith("finished")).length;
-  const texts = { running: `${running.length} of ${page.runs.length} running`, finished: `${page.runs.length} runs` };
-  const state = running.length ? "running" : !many ? first.state.split(/[ ,]/)[0] : "finished";
+  const pill = document.getElementById("live"), [first] = page.runs, many = page.runs.length > 1;
+  const running = page.runs.filter((run) => run.state.startsWith("running")), finished = page.runs.filter((run) => run.state.startsWith("finished"));
+  const state = running.length ? "running" : finished.length === page.runs.length ? "finished" : "stopped";
+  const several = running.length ? `${running.length} of ${page.runs.length} running` : `${finished.length} of ${page.runs.length} finished`;
+  const text = following.lost ? "no connection" : many ? several : first.state;
   pill.dataset.state = following.lost ? "lost" : state;
-  const text = following.lost ? "no connection" : many ? (running.length ? texts.running : `${count} of ${page.runs.length} finished`) : first.state;
   if (pill.textContent !== text) pill.textContent = text;
   const { epochs, wanted_epochs: wanted } = first.facts, share = many || !running.length || !wanted ? null : Math.min(1, (epochs || 0) / wanted);
   const progress = document.getElementById("progress");
@@ -30,13 +29,14 @@ function say(notes) {
 
 function facts() { // one run: its numbers; several: a table, in which one can be chosen
   if (page.runs.length > 1) return allRuns();
-  const [run] = page.runs, f = run.facts;
+  const [run] = page.runs, f = run.facts, [row] = page.methods, value = page.target ? targetValue() : null;
   const shown = {
-    ...run.measured, "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`, "reports": number(f.reports),
-    [run.clock]: number(f.seconds, 4), "reports per second": number(f.reports_per_second), "mean delay": number(f.mean_delay), "longest delay": number(f.max_delay),
+    ...run.measured, ...(value === null ? {} : { [`time to ${targetText(value)}`]: targetCells(value)[0] }),
+    "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`, "reports": number(f.reports), [run.clock]: number(f.seconds, 4),
+    ...(row ? { "computing": percent(row.computing, 0) } : {}), ...(row && row.delays !== "-" ? { "delay 50% / 95% / max": row.delays } : {}),
   };
   const cells = Object.entries(shown).map(([text, value]) => element("div", [element("b", value), element("span", text)]));
-  const title = `${run.method} on ${run.task}, ${plural(run.workers, "worker")}, ${run.engine}, ${run.state}`;
+  const title = `${run.method} on ${run.task}, ${run.membership}, ${run.engine}, ${run.state}`;
   const body = card("story", "facts", { title, wide: true });
   retitle("facts", title);
   document.getElementById("title-facts").prepend(swatch(run));
@@ -45,12 +45,14 @@ function facts() { // one run: its numbers; several: a table, in which one can b
 
 function allRuns() {
   const measured = [...new Set(page.runs.flatMap((run) => Object.keys(run.measured)))];
-  const body = card("methods", "facts", { title: "All runs", note: "A run's name shows it in detail below.", wide: true });
+  const body = card("methods", "facts", { wide: true }), text = `All ${page.runs.length} runs`;
+  const list = body.querySelector("details") || body.appendChild(element("details", element("summary")));
+  list.firstElementChild.textContent = text;
   const rows = page.runs.map((run, place) => {
     const button = element("button", [swatch(run), run.name], { type: "button", className: "quiet", onclick: () => { chooseRun(place); document.getElementById("detail").scrollIntoView(); } });
     return [button, run.method, run.state, ...measured.map((name) => run.measured[name] ?? "–"), number(run.facts.epochs), number(run.facts.reports), number(run.facts.seconds, 4)];
   });
-  table(body, ["run", "method", "state", ...measured, "epochs", "reports", clock(page.runs)], rows, "All runs");
+  table(list, ["run", "method", "state", ...measured, "epochs", "reports", clock(page.runs)], rows, text);
 }
 
 function chooseRun(place) {
@@ -83,7 +85,8 @@ function settings() {
 
 function tidy() { // sections with nothing in them are left out, also of the navigation
   const shown = [...document.querySelectorAll("section[data-nav]")].filter((section) => {
-    section.hidden = ![...section.querySelectorAll(".card")].some((made) => !made.hidden);
+    const needless = section.id === "section-methods" && page.runs.length === 1; // the numbers of one run are above
+    section.hidden = needless || ![...section.querySelectorAll(".card")].some((made) => !made.hidden);
     return !section.hidden;
   });
   const nav = document.getElementById("nav"), wanted = shown.map((section) => section.id).join();

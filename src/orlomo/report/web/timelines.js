@@ -28,15 +28,16 @@ function timelines() {
   if (!target.querySelector(".timelines")) buildTimeline(target);
   runButtons(target.querySelector(".runs"));
   const place = target.querySelector(".timelines"), runs = timelineRuns();
-  place.replaceChildren(...runs.map((run) => {
-    const title = element("h4", [swatch(run), `${run.name}: `, element("span", timelineFacts(run))]);
-    const canvas = element("canvas", "", { className: "strip", run });
+  if (place.children.length !== runs.length) place.replaceChildren(...runs.map(() => element("div", [element("h4"), element("div", element("canvas", "", { className: "strip" }))])));
+  runs.forEach((run, i) => { // kept where they are: a user may be zooming while a run goes on
+    const [title, canvas] = [place.children[i].querySelector("h4"), place.children[i].querySelector("canvas")];
+    title.replaceChildren(swatch(run), `${run.name}: `, element("span", timelineFacts(run)));
+    canvas.run = run;
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `Timeline of ${run.name}: ${timelineFacts(run)}. The same numbers are in the table of workers.`);
-    return element("div", [title, element("div", canvas)], { className: "strips" });
-  }));
+  });
   keys(target.querySelector(".key"), runs);
-  redraw();
+  paint(); // at once: also before printing
 }
 
 function shownInWords(runs) {
@@ -56,16 +57,15 @@ function computingShare(run) { // the mean over the workers
 
 function buildTimeline(target) {
   const button = (text, title, action) => element("button", text, { type: "button", className: "quiet", title, ariaLabel: title, onclick: action });
-  const tools = element("div", [
-    button("+", "Zoom in", () => zoomTime(1 / TIMES)), button("−", "Zoom out", () => zoomTime(TIMES)),
-    button("←", "Earlier", () => moveTime(-0.4)), button("→", "Later", () => moveTime(0.4)), button("All", "Show the whole run", () => setSpan(null)),
-    element("span", "", { className: "scale", role: "status" }),
-  ], { className: "tools" });
+  cardOf(target.id).querySelector(".tools").append(
+    button("−", "Zoom out", () => zoomTime(TIMES)), button("+", "Zoom in", () => zoomTime(1 / TIMES)),
+    button("←", "Earlier", () => moveTime(-0.4)), button("→", "Later", () => moveTime(0.4)), button("All", "Show all", () => setSpan(null)));
   const place = element("div", "", { className: "timelines", tabIndex: 0 });
   place.setAttribute("role", "group");
   place.setAttribute("aria-label", "Timelines: plus and minus zoom, arrow keys move, 0 shows everything");
   const axis = element("div", element("canvas", "", { className: "axis" }));
-  target.replaceChildren(element("div", "", { className: "runs" }), tools, element("div", "", { className: "key" }), place, axis, element("div", "", { className: "tip", hidden: true }));
+  const scale = element("p", "", { className: "scale", role: "status" });
+  target.replaceChildren(element("div", "", { className: "runs" }), element("div", "", { className: "key" }), place, axis, scale, element("div", "", { className: "tip", hidden: true }));
   place.onkeydown = (event) => {
     const action = { "+": () => zoomTime(1 / TIMES), "=": () => zoomTime(1 / TIMES), "-": () => zoomTime(TIMES), ArrowLeft: () => moveTime(-0.2), ArrowRight: () => moveTime(0.2), 0: () => setSpan(null), Escape: () => setSpan(null) }[event.key];
     if (!action || event.ctrlKey || event.metaKey) return;
@@ -128,11 +128,11 @@ function scaleText(runs, view, every, rows) {
     const merged = Math.max(1, Math.ceil((view.to - view.from) / view.width / t.width)), middle = (done[Math.floor(done.length / 2)] || 0) * merged;
     const each = middle >= 1.5 ? `about ${number(Math.round(middle))} rounds` : "a round or less";
     return `1 cell = ${number(t.width * merged)} ${run.clock === "seconds" ? "s" : run.clock}, ${each}`;
-  });
+  }), same = new Set(texts).size === 1, named = same ? texts.slice(0, 1) : texts.map((text, i) => `${runs[i].name}: ${text}`);
   const some = every ? `; ${every} of ${rows} workers are drawn round by round` : "";
   const without = runs.some((run) => !run.charts.timeline.each);
   const more = without && !page.follow ? "; this page has too many rounds to hold each of them: orlomo watch shows them" : "; zoom in to see every round";
-  return [...new Set(texts)].join("; ") + some + more + ".";
+  return named.join("; ") + some + more + ".";
 }
 
 function zoomTime(times, middle = null) {
@@ -164,6 +164,7 @@ function pointers(place, tip) { // drag to zoom in, double-click for all, two fi
   place.addEventListener("pointerdown", (event) => {
     if (!event.target.view) return;
     down.set(event.pointerId, event.clientX);
+    if (event.pointerType !== "mouse") showTip(tip, event, time(event.target, event.clientX));
     if (event.pointerType === "mouse" && event.button === 0) { begin = { canvas: event.target, x: event.clientX }; event.target.setPointerCapture(event.pointerId); }
     if (down.size === 2) pinch = { canvas: event.target, range: span || wholeRange(), xs: [...down.values()] };
   });

@@ -27,7 +27,7 @@ PORTS = range(20_000, 32_000)
 """Among them is the usual port of each run: below those that systems give to outgoing connections."""
 
 READING_SHARE = 0.1
-"""Largest share of the time that reading a growing run may take from the machine that trains it."""
+"""Largest share of one processor's time that reading a growing run may take from the machine that trains it."""
 
 
 class Follower:
@@ -46,7 +46,7 @@ class Follower:
     def read(self) -> bytes:
         """The run as the page draws it, as JSON."""
         with self._lock:  # each request has a thread: of several tabs, one reads and all get the text
-            begin = time.monotonic()
+            begin, worked = time.monotonic(), time.process_time()
             # Looked at before reading: what is written meanwhile is a change for the next request.
             now = is_being_written(self.folder), self._files()
             if now != self._seen and (begin >= self._next or not now[0]):
@@ -54,8 +54,8 @@ class Follower:
                 run.seals.compare = lambda path, marks: self._compared[path].first_difference(path, marks)
                 content = {**page_content([run], events=[self._events]), "follow": "data"}
                 self._text, self._seen = json.dumps(content, allow_nan=False).encode(), now
-                end = time.monotonic()
-                self._next = end + (end - begin) / READING_SHARE
+                # Not the time it took: on a machine that trains, most of that was waiting for a processor.
+                self._next = time.monotonic() + (time.process_time() - worked) / READING_SHARE
             return self._text
 
     def _files(self) -> object:
