@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,6 @@ from orlomo.records.tables import Columns, MetricColumn
 
 CLOSE = 1e-9
 """A value that misses the target by no more than this share of it reaches it: 100 * 0.29 is 28.999999999999996."""
-
-HOW = (
-    "Time to target: the clock at the first evaluation that reaches it, not interpolated; the median over seeds. "
-    "Time for equal work: the clock when {samples} samples were done, the fewest that any run did."
-)
-"""How the times are taken, for whatever shows them."""
 
 
 @dataclass(frozen=True)
@@ -206,12 +201,9 @@ def round_target(bound: float, one: MetricColumn) -> float:
     >>> round_target(97.8, accuracy), round_target(0.03412, loss)
     (97.0, 0.035)
     """
-    # Two digits: a step of a tenth of the leading digit's place.
-    places = 0 if one.scale == 100 or bound == 0 else 1 - math.floor(math.log10(abs(bound)) + 1e-12)
-    scaled = bound * 10.0**places
-    room = 1e-7 * max(1.0, abs(scaled))
-    whole = math.floor(scaled + room) if one.better == "higher" else math.ceil(scaled - room)
-    return float(f"{whole * 10.0**-places:.10g}")
+    exact = Decimal(f"{bound:.10g}")  # 28.999999999999996 is 29
+    step = Decimal(1) if one.scale == 100 or not exact else Decimal(1).scaleb(exact.adjusted() - 1)
+    return float((exact / step).to_integral_value(ROUND_FLOOR if one.better == "higher" else ROUND_CEILING) * step)
 
 
 def given_target(text: str, one: MetricColumn) -> float:
@@ -273,8 +265,3 @@ def ratio_text(value: float) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:.2f}x" if value < 10 else f"{value:.1f}x" if value < 100 else f"{value:,.0f}x"
-
-
-def unit(clock: str) -> str:
-    """The short unit of a clock: `virtual s` or `s`."""
-    return "virtual s" if clock.startswith("virtual") else "s"

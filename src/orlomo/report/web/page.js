@@ -86,6 +86,13 @@ function readable(made, body, tools) { // what a chart has for the keyboard and 
   body.setAttribute("aria-describedby", summary.id);
   zoomable(body, tools);
   tools.append(button);
+  new ResizeObserver(() => fit(body)).observe(body);
+}
+
+function fit(target) { // a chart is as large as its place, whatever changes that
+  const now = target._fullLayout;
+  if (!now || !drawings[target.id] || !target.clientWidth || root.dataset.printing) return;
+  if (Math.abs(now.width - target.clientWidth) > 1 || Math.abs(now.height - target.clientHeight) > 1) Plotly.Plots.resize(target);
 }
 
 function choices(id, options, value, choose) { // a switch above a chart; options: texts by value
@@ -137,7 +144,7 @@ function draw(id, traces, more = {}) {
   drawings[id] = { traces, summary, rows, first: { x: { ...layout.xaxis }, y: { ...layout.yaxis } } }; // copies: plotly writes into them
   cardOf(id).classList.remove("empty");
   keepZoom(id, layout);
-  Plotly.react(target, traces, layout, { responsive: true, displayModeBar: false, doubleClick: false });
+  Plotly.react(target, traces, layout, { displayModeBar: false, doubleClick: false });
   target.querySelector(".svg-container")?.setAttribute("aria-hidden", "true"); // its text is in the summary and the table
   document.getElementById(`summary-${id}`).textContent = summary || described(traces, layout);
   watchZoom(id);

@@ -45,14 +45,12 @@ function facts() { // one run: its numbers; several: a table, in which one can b
 
 function allRuns() {
   const measured = [...new Set(page.runs.flatMap((run) => Object.keys(run.measured)))];
-  const body = card("methods", "facts", { wide: true }), text = `All ${page.runs.length} runs`;
-  const list = body.querySelector("details") || body.appendChild(element("details", element("summary")));
-  list.firstElementChild.textContent = text;
+  const body = card("settings", "facts", { title: "All runs", note: "A run's name shows it in detail above.", wide: true });
   const rows = page.runs.map((run, place) => {
     const button = element("button", [swatch(run), run.name], { type: "button", className: "quiet", onclick: () => { chooseRun(place); document.getElementById("detail").scrollIntoView(); } });
     return [button, run.method, run.state, ...measured.map((name) => run.measured[name] ?? "–"), number(run.facts.epochs), number(run.facts.reports), number(run.facts.seconds, 4)];
   });
-  table(list, ["run", "method", "state", ...measured, "epochs", "reports", clock(page.runs)], rows, text);
+  table(body, ["run", "method", "state", ...measured, "epochs", "reports", clock(page.runs)], rows, "All runs");
 }
 
 function chooseRun(place) {
