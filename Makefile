@@ -1,4 +1,4 @@
-# make demo: set everything up and compare the paper's four methods (about a minute after installation).
+# make demo: set everything up and see it: worker processes, the paper's four methods, their pages (under 90 s).
 # make test: set everything up, lint, check types, run the tests.
 # make docs: set everything up, build the documentation site: build/docs/index.html.
 # make chaos: everything that may happen to a run, made to happen: at most 30 minutes.
@@ -9,9 +9,17 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test docs chaos chromium benchmarks clean
 
+# The real thing first, then the simulated one, then the page of each.
 demo: $(READY)
-	$(BIN)/orlomo compare digits --methods prsgdm,orlomo,al-sgd,local-ormo-da --seeds 3 \
-	    --workers 16 --local-steps 32 --cluster heterogeneous --epochs 80 --out runs/demo
+	@echo "1 of 3: four worker processes, one of them 4 times slower: synchronous, then OrLoMo"
+	@$(BIN)/orlomo compare examples/uneven_processes.py:task --engine processes --methods prsgdm,orlomo --workers 4 \
+	    --pace 1,1,1,4 --local-steps 8 --learning-rate 0.1 --epochs 20 --out runs/demo/processes
+	@echo; echo "2 of 3: the paper's four methods, simulated on 16 workers, 4 of them 2 times slower"
+	@$(BIN)/orlomo compare digits --methods prsgdm,orlomo,al-sgd,local-ormo-da --seeds 3 --workers 16 \
+	    --local-steps 32 --cluster heterogeneous --epochs 60 --out runs/demo/simulated
+	@echo; echo "3 of 3: a page for each"
+	@echo; $(BIN)/orlomo report runs/demo/processes -o runs/demo/processes.html
+	@echo; $(BIN)/orlomo report runs/demo/simulated -o runs/demo/simulated.html
 
 test: $(READY) chromium
 	$(BIN)/ruff format --check .

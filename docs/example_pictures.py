@@ -72,7 +72,7 @@ def percent(axes: Axes, low: float) -> None:
     axes.set_ylabel(f"test accuracy (axis from {low:.0%})" if low else "test accuracy")
 
 
-def rounds(axes: Axes, run: orlomo.Run, begin: float = 0.0, end: float = math.inf) -> None:
+def rounds(axes: Axes, run: orlomo.Run, begin: float = 0.0, end: float = math.inf, colour: str = ORANGE) -> None:
     """One row per worker, one bar per round, from one time to another; a cross where a worker was lost."""
     events = run.event_columns
     first, last = np.maximum(events["start"], begin), np.minimum(events["finish"], end)
@@ -81,12 +81,33 @@ def rounds(axes: Axes, run: orlomo.Run, begin: float = 0.0, end: float = math.in
         drawn, lost = own & (events["kind"] == "report") & (last > first), own & (events["kind"] == "crash")
         bars = list(zip(first[drawn], (last - first)[drawn], strict=True))
         edge = 0.4 if end < math.inf else 0.0
-        axes.broken_barh(bars, (worker - 0.4, 0.8), facecolor=ORANGE, edgecolor="white", linewidth=edge)
+        axes.broken_barh(bars, (worker - 0.4, 0.8), facecolor=colour, edgecolor="white", linewidth=edge)
         axes.plot(events["finish"][lost], np.full(lost.sum(), worker), "x", color="black", markersize=5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set(xlabel=run.clock, ylabel="worker")
+
+
+def uneven_processes() -> Figure:
+    run_example("uneven_processes")
+    runs = [orlomo.load(f"runs/uneven/{name}") for name in ("prsgdm", "orlomo")]
+    figure = Figure(figsize=(7.2, 3.6), layout="constrained")
+    grid = figure.add_gridspec(2, 2)
+    right = figure.add_subplot(grid[:, 1])
+    for row, run in enumerate(runs):
+        left = figure.add_subplot(grid[row, 0])
+        begin = float(np.median(run.event_columns["finish"]))
+        rounds(left, run, begin, begin + 1, COLOURS[run.config.method.name])
+        left.set(title=run.config.method.name, yticks=range(4), ylabel="worker", xlabel="seconds" if row else "")
+        curve(right, run, "test_accuracy", run.config.method.name, COLOURS[run.config.method.name])
+        left.spines[["top", "right"]].set_visible(False)
+    percent(right, 0.8)
+    right.spines[["top", "right"]].set_visible(False)
+    right.grid(alpha=0.25)
+    right.set(xlabel="seconds", title="the same 20 epochs")
+    right.legend(frameon=False)
+    return figure
 
 
 def mnist_like_script() -> Figure:
@@ -269,8 +290,8 @@ def compare_methods() -> Figure:
 PICTURES: dict[str, Callable[[], Figure]] = {
     function.__name__: function
     for function in (
-        mnist_like_script, character_gpt, rehearse_cluster, spot_storm, compare_methods, per_worker_data,
-        metrics_and_stopping, own_method, text_collate, bf16, lora_huggingface,
+        uneven_processes, mnist_like_script, character_gpt, rehearse_cluster, spot_storm, compare_methods,
+        per_worker_data, metrics_and_stopping, own_method, text_collate, bf16, lora_huggingface,
     )
 }  # fmt: skip
 

@@ -65,8 +65,8 @@ def main() -> None:
 
 
 def demonstration(folder: Path) -> list[Path]:
-    """Runs of digits on eight workers, two of them slow and one that crashes: two methods, three seeds each."""
-    slow = orlomo.cluster("heterogeneous")
+    """Two methods, three seeds each, on eight workers: two are four times slower, and one crashes and comes back."""
+    slow = orlomo.cluster("heterogeneous:4")
     faults = (orlomo.Fault(time=150.0, worker=2, kind="crash"), orlomo.Fault(time=250.0, worker=2, kind="return"))
     cluster = orlomo.Cluster(speeds=slow.speeds, faults=faults)
     folders = []

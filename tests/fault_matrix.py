@@ -182,7 +182,7 @@ class Forgotten(Scenario):
 
 
 class Loop(Scenario):
-    """A loop of the user's own, whose processes take seconds to start."""
+    """The user's own loop, whose processes take seconds to start."""
 
     engine = "processes"
     same_bits = keeps_best = False

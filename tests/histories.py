@@ -70,7 +70,7 @@ def config_of(name: str, varies: bool, workers: int) -> RunConfig:
 
 @functools.cache
 def loop_of(config: RunConfig, reports: int) -> RunConfig:
-    """The same for a loop of the user's own, with whole rounds for so many reports."""
+    """The same for the user's own loop, with whole rounds for so many reports."""
     return dataclasses.replace(config, directory=".", epochs=reports * config.method.local_steps / EPOCH_SAMPLES)
 
 
@@ -82,7 +82,7 @@ class History:
         self.config = config_of(name or source.choice(NAMES), source.random() < 0.3, source.randint(1, 5))
         self.by_slots = source.random() < 0.5
         self.keeps = self.config.method.keeps_worker_state
-        self.is_loop = source.random() < 0.4 and not self.keeps  # a loop of the user's own
+        self.is_loop = source.random() < 0.4 and not self.keeps  # the user's own loop
         self.ahead = source.choice([0, 0, 2, 5])
         self.failing_starts = source.choice([0.0, 0.0, 0.3, 0.9])
         self.lonely = source.random() < 0.5  # in the end only one worker works

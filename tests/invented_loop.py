@@ -1,4 +1,4 @@
-"""Invented workers that run a loop of the user's own: as in invented.py, with samples leased to them."""
+"""Invented workers that run the user's own loop: as in invented.py, with samples leased to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small loops of a user's own, for tests: a few parameters, dropout so that random numbers matter."""
+"""Small users' own loops, for tests: a few parameters, dropout so that random numbers matter."""
 
 from __future__ import annotations
 

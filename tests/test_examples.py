@@ -63,6 +63,13 @@ def test_it_runs_and_replays(
     assert "agree, bit for bit (" in capsys.readouterr().out
 
 
+def test_worker_processes_do_not_wait_for_a_slow_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names_of("uneven_processes")["main"](epochs=3)
+    seconds = {name: orlomo.load(f"runs/uneven/{name}").metric_rows[-1]["seconds"] for name in ("prsgdm", "orlomo")}
+    assert seconds["orlomo"] < seconds["prsgdm"]
+
+
 def test_a_rehearsal_shows_what_waiting_for_old_machines_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     example = names_of("rehearse_cluster")
@@ -75,11 +82,11 @@ def test_a_run_survives_the_storm(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     example = names_of("spot_storm")
-    run = example["train"]("storm", 40, [example["Storm"](seconds=0.2)])
+    run = example["train"]("storm", 15, [example["Storm"](seconds=0.2)])
     assert run.finished
     assert (run.event_columns["kind"] == "crash").sum() >= 1
     assert "killed by SIGKILL" in capsys.readouterr().out
-    assert orlomo.replay(run.folder).agrees
+    assert orlomo.replay(run.folder, task=example["slow_digits"](0)).agrees
 
 
 def test_three_methods_are_compared_on_ones_own_task(

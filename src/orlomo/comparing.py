@@ -136,7 +136,7 @@ def _write(
     }
     table = method_table(groups, target)
     first = next(iter(configs.values()))[0]
-    title = f"{first.task}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
+    title = f"{first.task.rpartition('/')[2]}: {first.workers} workers, {first.where}, {first.epochs:g} epochs"
     runs = {name: [run for run in group if run is not None] for name, group in found.items()}
     times = {row.method: row.speed.to_target for row in table.rows if row.speed.reached == row.speed.seeds}
     files = comparison_figure(runs, title, folder, table.target, times)

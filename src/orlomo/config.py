@@ -31,7 +31,7 @@ FORMAT = 2
 
 LOOPS_OWN = ("device", "batch_size", "samples", "held_out", "compile")
 METHODS_OWN = ("learning_rate", "weight_decay", "clip_norm", "schedule", "warmup_epochs")
-"""Settings of a run, and of its method, that a loop of the user's own has itself, or that its optimizer has."""
+"""Settings of a run, and of its method, that the user's own loop has itself, or that its optimizer has."""
 
 MOST_EPOCHS = 1e12
 """So that samples, of a million an epoch, can be counted in 64 bits."""
@@ -100,13 +100,13 @@ class RunConfig:
     compile: str = setting("auto", "torch.compile: auto (in runs long enough), on, off")
     evaluate_every: float = setting(1.0, "epochs between evaluations")
     checkpoint_seconds: float = setting(30.0, "real seconds between checkpoints")
-    directory: str | None = setting(None, "of a loop of the user's own: the folder in which it runs", flag=False)
-    arguments: tuple[str, ...] | None = setting(None, "of a script with a loop of the user's own", flag=False)
+    directory: str | None = setting(None, "of the user's own loop: the folder in which it runs", flag=False)
+    arguments: tuple[str, ...] | None = setting(None, "of a script with the user's own loop", flag=False)
     steps: int | None = setting(
-        None, "with a loop of the user's own, optimizer steps of all workers together after which it ends", flag=False
+        None, "with the user's own loop, optimizer steps of all workers together after which it ends", flag=False
     )
     group: int | None = setting(
-        None, "with a loop of the user's own, processes that are one worker together, with DDP or FSDP", flag=False
+        None, "with the user's own loop, processes that are one worker together, with DDP or FSDP", flag=False
     )
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class RunConfig:
         require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}")
         require(self.group is None or self.group >= 1, f"group must be at least 1, not {self.group}")
         for name in ("arguments", "steps", "group") if not self.is_loop else ():
-            require(getattr(self, name) is None, f"{name} is for a loop of your own, with `orlomo run`: leave it out")
+            require(getattr(self, name) is None, f"{name} is for your own loop, with `orlomo run`: leave it out")
         self._check_engine()
         if not self.is_loop:
             self.method.check_schedule(self.epochs)
@@ -163,7 +163,7 @@ class RunConfig:
 
     @property
     def is_loop(self) -> bool:
-        """Whether it trains a loop of the user's own."""
+        """Whether it trains the user's own loop."""
         return self.directory is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Runs of a loop of the user's own: `orlomo.launch(function, ...)`, and `orlomo run script.py` on the command line."""
+"""Runs of the user's own loop: `orlomo.launch(function, ...)`, and `orlomo run script.py` on the command line."""
 
 from __future__ import annotations
 

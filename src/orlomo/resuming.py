@@ -271,7 +271,7 @@ def _say_what_is_measured(run: Run, task: Task, warn: Warn) -> None:
 
 def _function_of(run: Run, given: Task | Function | None) -> Function | None:
     if isinstance(given, Task):
-        raise ConfigError(f"{run.folder} was made by a loop of your own, not by a Task: give its function")
+        raise ConfigError(f"{run.folder} was made by your own loop, not by a Task: give its function")
     return given
 
 

@@ -138,7 +138,7 @@ def start(
     """Begin a new run of this config in a new folder."""
     listening = Callbacks(callbacks, warn)
     check_options(jobs, ray, tensorboard)
-    require(not config.is_loop, "directory is for a loop of your own, with `orlomo run`: leave it out")
+    require(not config.is_loop, "directory is for your own loop, with `orlomo run`: leave it out")
     chosen = None if out is None else path_of(out, "out").absolute()  # a callback or task may change the directory
     made = task_of(config, task)
     if made.optimizer is not None:

@@ -1,4 +1,4 @@
-"""A loop of the user's own on real worker processes: rounds, samples, ends, losses."""
+"""The user's own loop on real worker processes: rounds, samples, ends, losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop of the user's own on virtual time."""
+"""The user's own loop on virtual time."""
 
 from __future__ import annotations
 

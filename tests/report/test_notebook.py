@@ -21,6 +21,7 @@ def test_a_run_shows_itself(tmp_path: Path) -> None:
     drawn = ElementTree.fromstring(shown[shown.index("<svg") : shown.index("</svg>") + 6])
     panels = [element for element in drawn.iter() if element.get("id", "").startswith("axes_")]
     assert len(panels) == 3
+    assert shown.count("<svg") == 2  # below them the timeline
     frame = 1 + 4  # the panel's own patches: its background and its edges
     patches = [element for element in panels[2].iter() if element.get("id", "").startswith("patch_")]
     assert len(patches) - frame == run.event_columns["delay"].max() + 1
@@ -32,7 +33,7 @@ def test_showing_a_run_leaves_the_users_own_plots_alone(tmp_path: Path) -> None:
     run = orlomo.train("quadratic", "orlomo", workers=3, epochs=0.5, jobs=1, out=tmp_path / "run")
     before = {name: matplotlib.rcParams._get(name) for name in matplotlib.rcParams}
     pyplot = "matplotlib.pyplot" in sys.modules
-    assert run._repr_html_().count('id="axes_') == 2  # no accuracy here
+    assert run._repr_html_().count('id="axes_') == 3  # no accuracy here
     assert {name: matplotlib.rcParams._get(name) for name in matplotlib.rcParams} == before
     assert ("matplotlib.pyplot" in sys.modules) == pyplot
 

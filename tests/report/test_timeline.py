@@ -21,6 +21,7 @@ from orlomo.report.streaming.rounds import STATES, Timeline
 from orlomo.report.streaming.thinning import thin
 from orlomo.report.streaming.workers import grouped
 from orlomo.report.view import view_of
+from orlomo.report.workers.happened import happened
 from orlomo.report.workers.timeline import away, bars, codes, column_of, round_bars, strips, uses
 from small import classification, settings
 
@@ -272,3 +273,27 @@ def test_the_hero_picture_says_what_the_runs_say(tmp_path: Path) -> None:
     assert "worker 3 (4.0x slower)" in texts
     with pytest.raises(orlomo.OrlomoError, match="is not a run of a synchronous method"):
         hero_figure(runs[1], runs[1], tmp_path / "hero")
+
+
+def test_changes_of_settings_and_a_stop_are_among_the_events(tmp_path: Path) -> None:
+    faults = (orlomo.Fault(time=3.0, worker=1, kind="crash"), orlomo.Fault(time=9.0, worker=1, kind="return"))
+    run = orlomo.train(
+        classification(),
+        settings("orlomo"),
+        workers=2,
+        epochs=5,
+        cluster=orlomo.Cluster(faults=faults),
+        jobs=1,
+        out=tmp_path / "run",
+    )
+    run = orlomo.resume(run.folder, task=classification(), epochs=8, learning_rate=0.01, jobs=1)
+    view = view_of(run, "run", [])
+    [change] = run.changes
+    crash, back, changed = view.happened
+    assert (crash["kind"], crash["time"], crash["text"]) == ("crash", 3.0, "worker 1 crashed")
+    assert (back["kind"], back["text"]) == ("return", "worker 1 came back after 6 virtual seconds")
+    assert changed["time"] == run.event_columns["finish"][change.events - 1]
+    assert changed["text"] == f"settings were changed {change}"
+    assert view.to_json()["membership"] == "2 workers, 1 crashed and came back"
+    stopped = happened(view.seen.timeline, "seconds", [], {}, "the loss has not improved", 12.0)[-1]
+    assert (stopped["kind"], stopped["time"]) == ("stop", 12.0)

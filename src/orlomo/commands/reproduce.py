@@ -97,6 +97,7 @@ def _refuse_idle_flags(options: argparse.Namespace, trains: bool) -> None:
 def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] | None:
     from orlomo.config import read
     from orlomo.engines.engine import job_count
+    from orlomo.report.terminal.layout import tell
     from orlomo.report.terminal.screen import ProgressDisplay, warn
     from orlomo.reproduce.experiment import code_of, experiment, wanted_rows
     from orlomo.reproduce.grid import reproduce
@@ -128,7 +129,7 @@ def _grid(options: argparse.Namespace, table: dict[str, Any]) -> dict[str, Any] 
                 print_json(read(path))
             else:
                 say(path.read_text("utf-8"), lines=True)
-                say(f"{path}: used from now on in {folder}; without --tune the experiment runs")
+                tell(f"{path}: used from now on in {folder}; without --tune the experiment runs", sys.stdout)
             return None
         rows = wanted_rows(chosen.rows, options.rows, table.get("default_rows", []))
         scale = Scale(
@@ -155,14 +156,8 @@ def _folder(options: argparse.Namespace) -> Path:
 
 
 def _show(text: str, files: list[Path]) -> None:
-    from rich.console import Console
-    from rich.markdown import Markdown
+    from orlomo.report.terminal.layout import Answer, document, listed
 
-    console = Console()
-    widest = max(len(line) for line in text.splitlines() if line.startswith("|"))
-    if sys.stdout.isatty() and widest <= console.width:  # else names and numbers would be cut
-        console.print(Markdown(printable(text, lines=True), hyperlinks=False))
-    else:
-        say(text, lines=True)
-    for path in files:
-        say(path)
+    screen = Answer()
+    print_lines(document(screen.text(text, lines=True), screen.width))
+    print_lines(["", *listed([("files", [printable(path) for path in files])], screen.width)])

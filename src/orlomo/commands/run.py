@@ -1,4 +1,4 @@
-"""The command for a loop of the user's own: `orlomo run ... script.py ARGUMENTS`."""
+"""The command for the user's own loop: `orlomo run ... script.py ARGUMENTS`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def add(commands: Commands) -> None:
     """Its flags."""
     run = commands.add_parser(
         "run",
-        help="run a training script of your own on many workers",
-        description="Run a training script of your own on many workers: processes of this machine, a Ray cluster, or "
+        help="run your own training script on many workers",
+        description="Run your own training script on many workers: processes of this machine, a Ray cluster, or "
         "simulated. The script attaches its model and optimizer with `orlomo.worker`.",
         usage=USAGE,
         examples=(

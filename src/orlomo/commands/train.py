@@ -240,7 +240,7 @@ def _print_comparison(result: Comparison, first: RunConfig) -> None:
     from orlomo.report.terminal.layout import Answer
 
     where = f"{first.where} cluster" if first.clock == "virtual" else first.where
-    title = f"{first.task}: {first.workers} workers, {where}, {first.epochs:g} epochs"
+    title = f"{first.task.rpartition('/')[2]}: {first.workers} workers, {where}, {first.epochs:g} epochs"
     seeds = max(row.runs for row in result.rows)
     title += f", {seeds} seed{'s' * (seeds > 1)}"
     print_lines(comparison_lines(result.table, result.story, title, result.folder, result.files, Answer()))

@@ -105,7 +105,7 @@ class Engine(ABC):
         stack: ExitStack,
         warn: Callable[[str], None],
     ) -> LoopCrew[Any]:
-        """What reaches the workers that run a loop of the user's own, closed with the stack; for engines of loops."""
+        """What reaches the workers that run the user's own loop, closed with the stack; for engines of loops."""
         raise NotImplementedError
 
     @abstractmethod

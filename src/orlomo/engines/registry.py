@@ -69,7 +69,7 @@ def facts_of(name: str) -> Facts:
 
 
 def engine_class(name: str, loop: bool = False) -> type[Engine]:
-    """The engine of this name, loaded; `loop`: for a loop of the user's own."""
+    """The engine of this name, loaded; `loop`: for the user's own loop."""
     facts = facts_of(name)
     module, _, attribute = (facts.loop if loop else facts.path).partition(":")
     found: type[Engine] = getattr(importlib.import_module(f"orlomo.engines.{module}"), attribute)

@@ -33,10 +33,10 @@ class Initial(NamedTuple):
 
 
 class Work(ABC):
-    """What is trained: a task, or what a loop of the user's own says of itself."""
+    """What is trained: a task, or what the user's own loop says of itself."""
 
     is_loop: ClassVar[bool] = False
-    """Whether it is a loop of the user's own."""
+    """Whether it is the user's own loop."""
 
     evaluates: bool = True
     """Whether the model is evaluated now and then."""

@@ -1,4 +1,4 @@
-"""The rounds of a worker that runs a loop of the user's own: begun by an assignment, ended by a report."""
+"""The rounds of a worker that runs the user's own loop: begun by an assignment, ended by a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training loop of the user's own as a worker: `orlomo.worker()`, attached to a model and its optimizer.
+"""The user's own training loop as a worker: `orlomo.worker()`, attached to a model and its optimizer.
 
 A round begins when the server's parameters are loaded, and ends between two batches, or, where no `batches` are used,
 after an optimizer step. In a script that is started alone a worker does nothing, and the loop runs as without it.

@@ -37,7 +37,7 @@ class Assignment:
     learning_rate: float
     local_steps: int
     first_step: int | None = None  # local steps that this worker was assigned before; None: all rounds were as long
-    order: Any = None  # for a loop of the user's own, what an engine says besides (loop/messages.py)
+    order: Any = None  # for the user's own loop, what an engine says besides (loop/messages.py)
 
     @property
     def params(self) -> Tensor:
@@ -102,7 +102,7 @@ class Report:
         buffers: Tensor | None = None,  # those that the task averages or keeps, as bytes
         finite: bool | None = None,  # whether the vectors are; None: the server looks for itself
         vectors: Vectors | None = None,
-        facts: Any = None,  # of a loop of the user's own, what else it says (loop/messages.py)
+        facts: Any = None,  # of the user's own loop, what else it says (loop/messages.py)
         learning_rate: float | None = None,  # of the task's optimizer, where it has one
     ):
         named = {"delta_params": delta_params, "delta_momentum": delta_momentum}

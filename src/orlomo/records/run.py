@@ -210,7 +210,7 @@ class Run:
         path = self._model_path
         if self.config.is_loop and build is None:
             raise ConfigError(
-                f"{self.folder} trained a loop of your own: give what makes its model, as in run.model(MyModel)"
+                f"{self.folder} trained your own loop: give what makes its model, as in run.model(MyModel)"
             )
         self._say(folders.MODEL)
         return best_model.load_model(path, build, self.config.task, self.config.seed, self.config.is_loop)

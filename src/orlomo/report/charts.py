@@ -245,7 +245,7 @@ CHARTS = (
         y="share",
         needs="reports",
         data=late(audit),
-        section="audit",
+        section="weights",
         note="With K workers, the ideal is a weight of 1/K for each report: a sum of 1 for each group of K reports. "
         "Zoom in to choose a stretch of time. Reports that are still being computed are not counted.",
         y_label="share of the ideal sum",
@@ -259,6 +259,7 @@ CHARTS = (
         needs="reports",
         data=late(groups),
         section="audit",
+        wide=True,
         note=f"One dot per report of the last {GROUPS_SHOWN} groups. A report belongs to the group of the "
         "parameters that it began from; its weight shrinks with each group that has begun since.",
         x_label="iteration",

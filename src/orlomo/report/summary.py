@@ -68,7 +68,7 @@ def summarise(run: Run) -> Summary:
     delays = events["delay"][events["kind"] == "report"]
     checkpoint = run.checkpoint
 
-    # A loop of the user's own may have no evaluation: then what the trace and the checkpoint say.
+    # The user's own loop may have no evaluation: then what the trace and the checkpoint say.
     otherwise = {"seconds": float(events["finish"][-1]) if len(events["finish"]) else math.nan}
     if checkpoint is not None:
         otherwise["real_seconds"] = float(checkpoint.values.get("real_seconds", math.nan))

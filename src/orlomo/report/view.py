@@ -109,7 +109,7 @@ class View:
     def happened(self) -> list[Happened]:
         """Crashes, returns, joins, departures, changes of settings, and a stop by a callback."""
         end = self.seen.last_finish if self.seen.reports else 0.0
-        return happened(self.seen.timeline, self.run.changes, self.seen.times, self.stopped, end)
+        return happened(self.seen.timeline, self.clock, self.run.changes, self.seen.times, self.stopped, end)
 
     def to_json(self) -> ViewTable:
         """All but the charts."""

@@ -1,4 +1,4 @@
-"""A loop of the user's own in real time: a live run, with samples leased to workers and an end that all see."""
+"""The user's own loop in real time: a live run, with samples leased to workers and an end that all see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of a worker that runs a loop of the user's own: from its first line to its last."""
+"""The process of a worker that runs the user's own loop: from its first line to its last."""
 
 from __future__ import annotations
 

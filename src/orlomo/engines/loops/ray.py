@@ -1,4 +1,4 @@
-"""A loop of the user's own on a Ray cluster: each worker's process somewhere on it; the server here, in the driver."""
+"""The user's own loop on a Ray cluster: each worker's process somewhere on it; the server here, in the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop of the user's own trains, as its workers say: its model, its data, its length."""
+"""What the user's own loop trains, as its workers say: its model, its data, its length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orlomo.methods.state import Layout
 
 
 class LoopWork(Work):
-    """A loop of the user's own. `params` and `buffers`: what the first worker would begin with."""
+    """The user's own loop. `params` and `buffers`: what the first worker would begin with."""
 
     is_loop: ClassVar[bool] = True
 

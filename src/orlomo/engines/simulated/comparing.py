@@ -115,7 +115,7 @@ class Comparison:
             self._differs(row["iteration"], f"loss is {recorded} in events.csv and {row['loss']} computed again")
 
     def round(self, row: Row) -> None:
-        """Of a loop of the user's own, which are compared when they are computed."""
+        """Of the user's own loop, which are compared when they are computed."""
 
     def metric(self, row: Row) -> None:
         """An evaluation."""

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import IO
 
 from orlomo.printing import printable, say
@@ -111,22 +111,22 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
         longest = max((len(row[column]) for row in rows), default=0)
         heads.append(wrapped(heading, max(longest, -(-len(heading) // 2))))
     height = max(map(len, heads))
-    above = [
-        [lines[line - height + len(lines)] if line >= height - len(lines) else "" for lines in heads]
-        for line in range(height)
-    ]
+    above = list(zip(*([""] * (height - len(lines)) + lines for lines in heads), strict=True))
     widths = [max(len(row[column]) for row in (*above, *rows)) for column in range(len(headings))]
-    if width is not None and sum(widths) + len(GAP) * (len(widths) - 1) > width:
-        return _blocks(headings, rows, width)
-
-    def drawn(row: Sequence[str]) -> str:
-        cells = (
+    gap = next(
+        (gap for gap in (GAP, " ") if width is None or len(gap.join("-" * size for size in widths)) <= width), ""
+    )
+    if not gap:
+        return _blocks(headings, rows, width or 0)
+    drawn = [
+        [
             cell.ljust(size) if column < words else cell.rjust(size)
             for column, (cell, size) in enumerate(zip(row, widths, strict=True))
-        )
-        return GAP.join(cells).rstrip()
-
-    return [*map(drawn, above), GAP.join("─" * size for size in widths), *map(drawn, rows)]
+        ]
+        for row in (*above, *rows)
+    ]
+    drawn.insert(height, ["─" * size for size in widths])
+    return [gap.join(cells).rstrip() for cells in drawn]
 
 
 def _blocks(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -162,6 +162,32 @@ def listed(entries: Sequence[tuple[str, Sequence[str]]], width: int | None) -> l
     return lines
 
 
+def document(text: str, width: int | None) -> list[str]:
+    """A short text in Markdown, of headings, tables, lists and paragraphs, for a terminal; else as it is.
+
+    >>> document("# Runs\\n\\n| method | loss |\\n|---|---:|\\n| orlomo | 0.1 |\\n\\n- one\\n", 80)
+    ['Runs', '', 'method  loss', '──────  ────', 'orlomo   0.1', '', '- one']
+    """
+    if width is None:
+        return text.splitlines()
+    lines: list[str] = []
+    for is_table, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
+        if is_table:
+            headings, _, *rows = ([cell.strip() for cell in _cells(line)] for line in group)
+            lines += table(headings, rows, width, words=sum(heading in ("row", "method") for heading in headings[:2]))
+            continue
+        for line in group:
+            mark = "- " if line.startswith("- ") else ""
+            first, *more = wrapped(line.removeprefix("- ").lstrip("# "), width - len(mark))
+            lines += [mark + first, *(" " * len(mark) + part for part in more)]
+    return lines
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a table's row in Markdown, without the signs that keep them apart."""
+    return [re.sub(r"\\(.)", r"\1", cell) for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
 def split(total: int, shares: Sequence[float]) -> list[int]:
     """So many cells divided by these shares, all of them used.
 
@@ -185,9 +211,9 @@ class Answer:
         self.width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         self.encoding = sys.stdout.encoding
 
-    def text(self, text: object) -> str:
-        """A text that others chose, as it is printed here."""
-        return encodable(printable(text), self.encoding)
+    def text(self, text: object, lines: bool = False) -> str:
+        """A text that others chose, as it is printed here; `lines`: of several lines."""
+        return encodable(printable(text, lines), self.encoding)
 
 
 def tell(text: object, to: IO[str]) -> None:

@@ -136,7 +136,7 @@ function rows(chart, run) {
     summary: `${chart.title}: ${c.worker.map((name, i) => `${name}: median ${number(c.middle[i])}, 95% ${number(c.high[i])}, largest ${number(c.largest[i])}`).join("; ")}.`,
     rows: () => [["worker", "reports", "5%", "median", "95%", "largest"], c.worker.map((name, i) => [name, ...["number", "low", "middle", "high", "largest"].map((part) => number(c[part][i]))])],
     xaxis: { title: { text: plain(chart.x_label) + (wide ? ", logarithmic" : "") }, ...marks(wide, largest), rangemode: "tozero" },
-    yaxis: { autorange: "reversed", fixedrange: true, tickvals: y, ticktext: c.worker.map(plain), showgrid: false } });
+    yaxis: { autorange: "reversed", fixedrange: true, tickvals: y, ticktext: c.worker.map(plain), showgrid: false, zeroline: false } });
 }
 
 function weights(chart, run) {
@@ -155,6 +155,7 @@ function weights(chart, run) {
     ];
   });
   const edge = 0.02 * Math.max(1, at(last));
+  retitle(chart.name, chart.title, c.weight_middle ? chart.note : `${chart.note.split(". ")[0]}.`); // the rest is about the momentum
   draw(chart.name, traces, { ...legend(chart.name, kinds.map(([, text]) => text)), showlegend: true,
     summary: `${chart.title}: ${kinds.map(([name, text]) => `${text} is ${number(c[`${name}_middle`][0])} for ${delays[0]} and ${number(c[`${name}_middle`].at(-1))} for ${delays.at(-1)}`).join("; ")}.`,
     rows: () => [["delay", "reports", ...kinds.flatMap(([, text]) => [`${text}: 5%`, "median", "95%"])], x.map((_, i) => [delays[i].replace(/^delays? /, ""), number(c.number[i]), ...kinds.flatMap(([name]) => ["low", "middle", "high"].map((part) => number(c[`${name}_${part}`][i], 4)))])],

@@ -56,12 +56,18 @@ def _numbers(view: View, shown: RunView) -> str:
 
 
 def _charts(charts: list[Spec], run: RunView) -> str:
-    wanted = [spec for spec in charts if spec["kind"] == "lines" or spec["name"] in BESIDE]
-    wanted = [spec for spec in wanted if has_columns(spec, [run])]
-    if not wanted:
-        return ""
-    figure, panels = new_figure(1, len(wanted), (3.7 * len(wanted), 2.6))
-    for axes, spec in zip(panels, wanted, strict=True):
+    """The curves and the delays beside one another, the timeline below."""
+    drawn = [spec for spec in charts if has_columns(spec, [run])]
+    beside = [spec for spec in drawn if spec["kind"] == "lines" or spec["name"] in BESIDE]
+    below = [spec for spec in drawn if spec["kind"] == "timeline"]
+    tall = min(5.0, 1.2 + 0.2 * len(run["uses"]))
+    rows = [(beside, (3.7 * len(beside), 2.6)), (below, (3.7 * max(2, len(beside)), tall))]
+    return "".join(_row(specs, run, inches) for specs, inches in rows if specs)
+
+
+def _row(specs: list[Spec], run: RunView, inches: tuple[float, float]) -> str:
+    figure, panels = new_figure(1, len(specs), inches)
+    for axes, spec in zip(panels, specs, strict=True):
         if spec["kind"] == "lines":
             draw_lines(axes, spec, [run], "seconds")
         else:
@@ -70,5 +76,5 @@ def _charts(charts: list[Spec], run: RunView) -> str:
     save_figure(figure, text, "svg")
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]  # HTML does not take the XML header
-    label = html.escape(", ".join(spec["title"] for spec in wanted), quote=True)
+    label = html.escape(", ".join(spec["title"] for spec in specs), quote=True)
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" style="max-width:100%;height:auto" ', 1)

@@ -125,7 +125,7 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
     """The page's text. `connect`: the addresses that it may ask for data, as its content security policy says them."""
     data = json.dumps(content, allow_nan=False).replace("<", "\\u003c")  # or a name could end the script element
     sizes = {"plotly.js (compressed)": len(_plotly()), "data": len(data)}
-    weight = ", ".join(f"{size / 1e6:.1f} MB of {name}" for name, size in sizes.items())
+    weight = ", ".join(f"{_bytes(size)} of {name}" for name, size in sizes.items())
     parts = {
         "title": html.escape(printable(content.get("title", "orlomo"))),
         "version": __version__,
@@ -143,6 +143,10 @@ def page_of(content: Mapping[str, object], connect: str = "'none'") -> str:
         name, _, text = piece.partition("}}")
         pieces += [parts[name], text]
     return "".join(pieces)
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{max(1, round(size / 1e3))} kB"
 
 
 @functools.cache

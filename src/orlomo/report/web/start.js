@@ -70,6 +70,7 @@ function choice() {
 
 function settings() {
   const body = card("settings", "settings", { wide: true });
+  document.querySelector("#section-settings h2").textContent = page.runs.length > 1 ? "Runs and settings" : "Settings";
   for (const [place, run] of page.runs.entries()) {
     const text = body.querySelectorAll("pre")[place];
     if (text) text.textContent = run.config;
@@ -100,6 +101,7 @@ function mark() { // the section that is being read
   const ended = innerHeight + scrollY >= root.scrollHeight - 2; // the last sections cannot come to the top
   const asked = ended && links.find((link) => link.hash === location.hash && place(link) > 0);
   const passed = asked || (ended && links.at(-1)) || links.filter((link) => place(link) <= top).at(-1) || links[0];
+  if (passed && !passed.ariaCurrent) document.getElementById("nav").scrollTo({ left: passed.offsetLeft - 60 });
   for (const link of links) link === passed ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current");
 }
 

@@ -47,7 +47,8 @@ function shownInWords(runs) {
 }
 
 function timelineFacts(run) {
-  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(run.charts.timeline.rounds, "round")}; workers computed ${percent(computingShare(run), 0)} of the time`;
+  const t = run.charts.timeline;
+  return `${run.synchronous ? "synchronous" : "asynchronous"}, ${run.membership}; ${plural(t.rounds, "round")}; workers computed ${percent(computingShare(run), 0)} of the time${t.workers.length < t.all_workers ? `. Drawn are the ${number(t.workers.length / 2)} slowest workers and ${number(t.workers.length / 2)} others` : ""}`;
 }
 
 function computingShare(run) { // the mean over the workers
@@ -88,7 +89,7 @@ function runButtons(target) { // one button per run, where there is more than on
 
 function keys(target, runs) { // what the patterns mean
   const used = new Set(runs.flatMap((run) => [...Object.keys(run.charts.timeline.shares), ...run.charts.timeline.away.state.map((code) => run.charts.timeline.states[code])]));
-  const texts = { computing: "computing", transfer: "transfer", waiting: "waiting for other workers", "lost work": "work lost in a crash", absent: "absent" };
+  const texts = { computing: "computing", transfer: "transfer", waiting: runs.some((run) => run.synchronous) ? "waiting for other workers" : "waiting", "lost work": "work lost in a crash", absent: "absent" };
   target.replaceChildren(...Object.entries(texts).filter(([state]) => used.has(state)).map(([state, text]) => {
     const canvas = element("canvas", "", { width: 36, height: 24 }), to = canvas.getContext("2d");
     to.scale(2, 2);

@@ -25,14 +25,14 @@ class Happened(TypedDict):
 
 
 def happened(
-    seen: Timeline, changes: Sequence[Change], times: Mapping[int, float], stopped: str | None, end: float
+    seen: Timeline, clock: str, changes: Sequence[Change], times: Mapping[int, float], stopped: str | None, end: float
 ) -> list[Happened]:
     """All that happened, in its order in time.
 
-    `times`: when an event of the trace ended, by its number from 1 on, for the changes. `stopped`: why a callback
-    stopped the run, at `end`.
+    `clock`: what the run's seconds are called. `times`: when an event of the trace ended, by its number from 1 on, for
+    the changes. `stopped`: why a callback stopped the run, at `end`.
     """
-    found = _of_workers(seen)
+    found = _of_workers(seen, clock)
     for change in changes:
         text = f"settings were changed {change}"
         found.append({"time": times.get(change.events), "kind": "change", "worker": None, "text": text})
@@ -42,13 +42,13 @@ def happened(
     return found
 
 
-def _of_workers(seen: Timeline) -> list[Happened]:
+def _of_workers(seen: Timeline, clock: str) -> list[Happened]:
     columns = [column.tolist() for column in seen.changes]
     back = _comes_back(columns[0], columns[1])
     found: list[Happened] = []
     left: dict[int, float] = {}
     for worker, kind, _, time, returns in zip(*columns, back, strict=True):
-        away = f" after {time - left[worker]:.3g} s" if worker in left and time > left[worker] else ""
+        away = f" after {time - left[worker]:.3g} {clock}" if worker in left and time > left[worker] else ""
         text = {
             CRASH: f"worker {worker} " + ("crashed" if returns else "was lost"),
             RETURN: f"worker {worker} came back{away}",

@@ -1,4 +1,4 @@
-"""A loop of the user's own on virtual time: real worker processes compute, a cluster's clock decides what comes when.
+"""The user's own loop on virtual time: real worker processes compute, a cluster's clock decides what comes when.
 
 How long a round takes is known when it is assigned, by its samples: so the rounds that come next are computed at the
 same time, and the result does not depend on how many are.

@@ -1,4 +1,4 @@
-"""What happens to a loop of the user's own, in an order that is given: reports, and workers that join and leave.
+"""What happens to the user's own loop, in an order that is given: reports, and workers that join and leave.
 
 Whatever decides the order, the server, the leases of samples and the record go through the same steps as in a run in
 real time (engines/loops/live.py): so one can compute again what the other has recorded.
