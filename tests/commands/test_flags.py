@@ -14,6 +14,7 @@ import pytest
 
 import orlomo
 from orlomo.commands import main
+from orlomo.commands.completion import SHELLS
 from orlomo.commands.flags import METHOD_FLAGS
 from orlomo.commands.parser import OTHER_WORDS
 from orlomo.config import RunConfig
@@ -120,3 +121,12 @@ def test_bash_completes(typed: list[str], completed: set[str], tmp_path: Path) -
     line = f"source {script}; {tab}; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
     assert set(done.stdout.split()) == completed, done.stderr
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    assert main.main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert "checkpoint-seconds" in text
+    assert "local-ormo-da" in text

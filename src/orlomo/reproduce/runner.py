@@ -21,7 +21,8 @@ from orlomo.errors import Diverged, Interrupted, OrlomoError, RunFolderError
 from orlomo.files import read_text, write_text_atomically, writing_to
 from orlomo.records.run import Run
 from orlomo.records.tables import MetricColumn, Row
-from orlomo.report.terminal.screen import ProgressDisplay, RunProgress, evaluation_text
+from orlomo.report.terminal.progress import RunProgress
+from orlomo.report.terminal.screen import ProgressDisplay, evaluation_text
 from orlomo.report.terminal.totals import RECORDED, SHOWN
 from orlomo.reproduce.plan import Cell
 from orlomo.resuming import resume

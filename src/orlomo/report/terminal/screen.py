@@ -19,10 +19,11 @@ from rich.text import Text
 from orlomo.engines.callbacks import Callback, RunHandle
 from orlomo.printing import printable
 from orlomo.records.run import Run
-from orlomo.records.tables import Columns, MetricColumn, Row, headline
+from orlomo.records.tables import MetricColumn, Row, headline
 from orlomo.report.terminal.layout import GAP, Glyphs, flow, glyphs, tell, wrapped
 from orlomo.report.terminal.output import ErrorConsole, output
-from orlomo.report.terminal.totals import RECORDED, Totals
+from orlomo.report.terminal.progress import RunProgress
+from orlomo.report.terminal.totals import RECORDED
 from orlomo.report.terminal.workers import drawn_delays, drawn_workers
 
 LINE_SECONDS = (5.0, 60.0)
@@ -37,87 +38,13 @@ REFRESH_SECONDS = 0.1
 FEWEST_COLUMNS = 60
 """Of a bar that shares its line with its name and the time left."""
 
+MANY = 200
+"""Workers, above which it takes long to draw them."""
+
 WIDEST = 120
 """Columns that are used: longer bars say no more."""
 
 LONGEST_NAME = 36
-
-
-class RunProgress:
-    """One run on a display, from `ProgressDisplay.add`. `steps`: how much it counts in the time left of all runs."""
-
-    def __init__(self, display: ProgressDisplay, name: str, steps: float):
-        self.name, self.steps = printable(name), steps
-        self.totals = Totals()
-        self.reports, self.total = 0, 0
-        self.evaluated = ""
-        self.is_virtual = False
-        self.first: tuple[int, int] | None = None  # reports and samples at the first report of this process
-        self._display = display
-        self._loss = math.nan
-
-    def begin(
-        self, workers: int, total: int, kept: Columns | None, synchronous: bool = False, virtual: bool = True
-    ) -> None:
-        """The run begins, or continues with what it has kept of its trace; `total` reports are planned.
-
-        `virtual`: its clock; else its workers must be started.
-        """
-        self.totals = Totals.begin(workers, kept, synchronous=synchronous, starting=not virtual)
-        self.total, self.is_virtual = total, virtual
-
-    def event(self, row: Row) -> None:
-        """A row of the trace."""
-        self.totals.event(row)
-        if row["kind"] != "report":
-            return
-        self.reports = row["reports"]
-        # Smoothed: the losses of single reports vary too much to be read.
-        self._loss = row["loss"] if math.isnan(self._loss) else 0.9 * self._loss + 0.1 * row["loss"]
-        if self.first is None:
-            self.first = (self.reports, self.totals.samples)
-        self._display.update(self)
-
-    def evaluation(self, text: str) -> None:
-        """The newest evaluation, for display."""
-        self.evaluated = printable(text)
-
-    def finish(self, announce: bool = False) -> None:
-        """The run is over. `announce`: print a line that says so."""
-        self._display.finish(self, announce)
-
-    @property
-    def share(self) -> float:
-        """Of the planned reports, those that are in."""
-        return min(1.0, self.reports / self.total) if self.total else 0.0
-
-    @property
-    def steps_left(self) -> float:
-        """Local steps still to do."""
-        return self.steps * (1 - self.reports / self.total) if self.total else self.steps
-
-    @property
-    def done(self) -> tuple[float, int]:
-        """Local steps and samples of this process: what a resumed run did before says nothing of the present pace."""
-        if self.first is None:
-            return 0.0, 0
-        return self.steps * (self.reports - self.first[0]) / self.total, self.totals.samples - self.first[1]
-
-    @property
-    def counted(self) -> str:
-        """The reports so far."""
-        return f"{self.reports:,} of {self.total:,} reports" if self.total else f"{self.reports:,} reports"
-
-    @property
-    def facts(self) -> list[str]:
-        """The loss, smoothed, and the newest evaluation."""
-        loss = "" if math.isnan(self._loss) else f"loss {self._loss:.3g}"  # the user's own loop reports none
-        return [part for part in (loss, self.evaluated) if part]
-
-    @property
-    def clock(self) -> list[str]:
-        """The time so far where the clock is virtual."""
-        return [f"{self.totals.seconds:,.0f} virtual s"] if self.is_virtual and self.reports else []
 
 
 class ProgressDisplay:
@@ -141,6 +68,7 @@ class ProgressDisplay:
         self._first_report: float | None = None
         self._next_update, self._next_line = 0.0, math.inf
         self._left, self._pace = "", ""
+        self._drawn: tuple[float, tuple[RunProgress, int, int] | None, list[Text]] = (0.0, None, [])
         self._runs, self._over, self._several = runs, 0, runs > 1
         self._steps_waiting = float(runs)  # of runs that have not begun: each counts the same, unless `begin` says more
 
@@ -255,12 +183,20 @@ class ProgressDisplay:
                 pace = [] if self._several or not run.reports else [self._pace]
                 lines += _facts([run.counted, *run.clock, *pace], width) + _facts(run.facts, width)
         if runs and runs[0].totals.workers and not brief:
-            delays = drawn_delays(runs[0].totals.delays, width, shapes)
-            room = height - len(lines) - len(delays) - 2
-            title = [Text(f"workers of {runs[0].name}", "dim")] if len(runs) > 1 else []
-            workers = drawn_workers(runs[0].totals, width, room - len(title), shapes)
-            lines += [Text(), *title, *workers, *([Text(), *delays] if delays else [])]
+            lines += self._workers(runs[0], len(runs) > 1, width, height - len(lines), shapes)
         return Group(*lines[:height])
+
+    def _workers(self, run: RunProgress, several: bool, width: int, lines: int, shapes: Glyphs) -> list[Text]:
+        """The workers and delays of a run in so many lines; of many workers, drawn once a second."""
+        now, wanted = time.monotonic(), (run, width, lines)
+        if len(run.totals.workers) > MANY and self._drawn[0] > now and self._drawn[1] == wanted:
+            return self._drawn[2]
+        delays = drawn_delays(run.totals.delays, width, shapes)
+        title = [Text(f"workers of {run.name}", "dim")] if several else []
+        workers = drawn_workers(run.totals, width, lines - len(delays) - len(title) - 2, shapes)
+        found = [Text(), *title, *workers, *([Text(), *delays] if delays else [])]
+        self._drawn = now + 1.0, wanted, found
+        return found
 
 
 def _bar(name: str, size: int, share: float, left: str, width: int, shapes: Glyphs) -> list[Text]:

@@ -26,6 +26,9 @@ SLOW = 1.5
 """Times the median round, from which on a worker is named as slow."""
 
 MOST_NAMED = 5
+MOST_STRIP = 2
+"""Lines with one cell per worker."""
+
 MOST_BARS = 48
 """Cells of the delay histogram."""
 
@@ -70,8 +73,8 @@ def _summary(totals: Totals, width: int, glyphs: Glyphs) -> list[Text]:
     """All workers in a few lines: their states, worst, median and best of each number, the slow ones by name."""
     states, workers = totals.states(), dict(sorted(totals.workers.items()))
     counts = Counter(states.values())
-    told = ", ".join(f"{counts[state]} {state}" for state in STYLES if counts[state])
-    found = [Text(line, no_wrap=True) for line in flow([f"{len(workers)} workers: {told}"], width)]
+    told = ", ".join(f"{counts[state]:,} {state}" for state in STYLES if counts[state])
+    found = [Text(line, no_wrap=True) for line in flow([f"{len(workers):,} workers: {told}"], width)]
     active = {number: one for number, one in workers.items() if one.rounds}
     if not active:
         return found
@@ -102,7 +105,8 @@ def _summary(totals: Totals, width: int, glyphs: Glyphs) -> list[Text]:
         found.append(Text(line, no_wrap=True, overflow="ellipsis"))
     for label, names in _named(active, workers, states):
         found += [Text(line, STYLES.get(label, "")) for line in flow([f"{label}: {names}"], width)]
-    found += [Text(), *_strip(workers, totals.synchronous, width, glyphs)]
+    if len(workers) <= MOST_STRIP * width:
+        found += [Text(), *_strip(workers, totals.synchronous, width, glyphs)]
     return found
 
 
