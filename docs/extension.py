@@ -39,7 +39,7 @@ class CodeRole(SphinxRole):
 def tidy(app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]) -> None:
     """A docstring as a reader of the site wants it: links to pages, and folders as users name them."""
     text = "\n".join(lines)
-    text = text.replace('getfixture("tmp_path") / "run"', '"runs/a"').replace('getfixture("tmp_path")', 'Path("runs")')
+    text = re.sub(r'getfixture\("tmp_path"\) / "(\w+)"', r'"runs/\1"', text).replace("runs/run", "runs/a")
     text = re.sub(r"docs/([\w/-]+)\.md", r":doc:`/\1`", text)
     text = text.replace("SECURITY.md", ":doc:`/reference/security`")
     lines[:] = text.split("\n")

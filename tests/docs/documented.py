@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(
-    [*set(ROOT.glob("*.md")) - {ROOT / "README.md"}, *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")])
 SHELL = ("", "bash", "console", "sh")
 NEEDS = ("cluster", "gpu", "download", "time")
 MARK = r"(?:<!-- (?P<mark>[^\n]*) -->\n)?"

@@ -95,7 +95,7 @@ def reduced(words: list[str], folder: Path) -> list[str]:
                 shutil.rmtree(made, ignore_errors=True)
             elif not made.exists():
                 shutil.copytree(folder / "runs" / ("loop" if command == "audit" else "task"), made)
-    runs = sorted(f"runs/{path.name}" for path in (folder / "runs").iterdir())
+    runs = sorted(f"runs/{path.name}" for path in folder.glob("runs/*"))
     return [one for word in small for one in (runs if word == "runs/*" else [word])]
 
 

@@ -150,6 +150,34 @@ def test_cells_keep_the_shares_and_zooming_in_shows_rounds(runs: list[orlomo.Run
             assert phone.run(f"return {TIMELINE}.dataset.every") == after
             scale = phone.run(f"return {TIMELINE}.querySelector('.scale').textContent")
             assert scale == "Every round is drawn." if limit == 5000 else "orlomo watch shows them" in scale
+        swipe_and_pinch(phone)
+
+
+def swipe_and_pinch(phone: Browser) -> None:
+    """One finger scrolls the page, two zoom the timelines."""
+    phone.run("setSpan(null); document.querySelector('#timeline .strip').scrollIntoView({block: 'center'})")
+    box = phone.run("const b = document.querySelector('#timeline .strip').getBoundingClientRect(); return [b.x, b.y]")
+    x, y, before = box[0] + 150, box[1] + 12, phone.run("return scrollY")
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        touched = [{"x": x + dx, "y": y + dy, "id": number} for number, (dx, dy) in enumerate(points)]
+        phone.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touched})
+
+    touch("touchStart", (0, 0))
+    for step in range(1, 6):
+        touch("touchMove", (0, -30 * step))
+    touch("touchEnd")
+    phone.settle(lambda: bool(phone.run("return scrollY") != before))
+    assert phone.run(RANGE) is None
+    phone.run("document.querySelector('#timeline .strip').scrollIntoView({block: 'center'})")
+    y = phone.run("return document.querySelector('#timeline .strip').getBoundingClientRect().y") + 12
+    touch("touchStart", (-20, 0), (20, 0))
+    for step in range(1, 5):
+        touch("touchMove", (-20 - 15 * step, 0), (20 + 15 * step, 0))
+    touch("touchEnd")
+    phone.settle(lambda: phone.run(RANGE) is not None)
+    begin, end = phone.run(RANGE)
+    assert end - begin == pytest.approx(3000 * 40 / 160, rel=0.2)
 
 
 def test_workers_are_listed_slowest_first_and_what_happened_to_them(window: Browser, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ function lines(chart) {
   if (own && by === "seconds") traces.push(crossings());
   const begins = cut !== null && !whole[id] ? [{ xref: "paper", yref: "paper", x: 1, y: 0, xanchor: "right", yanchor: "bottom", text: `the axis begins at ${number(cut)}${chart.y_label.endsWith("(%)") ? "%" : ""}`, showarrow: false, font: { color: variable("--dim"), size: 11 }, bgcolor: variable("--panel") }] : [];
   draw(id, traces, {
-    xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label) }, ...axis },
+    xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label), standoff: own ? 20 : 8 }, ...axis },
     margin: { l: 50, r: direct ? Math.min(200, 16 + 6.6 * longest) : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, curves, axis) : [])],
     ...(direct ? {} : legend(id, curves.map((one) => one.name))), summary: summaryOf(chart, curves, by),
     rows: () => [["curve", LABELS[by], chart.y_label, "worst seed", "best seed"], curves.flatMap((one) => one.x.map((x, i) => [one.name, number(x, 5), number(one.y[i], 5), ...(one.low ? [number(one.low[i], 5), number(one.high[i], 5)] : ["–", "–"])]))],
@@ -173,7 +173,7 @@ function targetLine(chart, wanted) {
   const value = targetValue(), [low, high] = limits(), texts = targetCells(value);
   const spoken = page.methods.slice(0, 6).map((row, i) => `${row.method} ${texts[i]}`).join(", ");
   for (const [name, text] of Object.entries({ valuemin: low, valuemax: high, valuenow: value, valuetext: `${targetText(value)}: ${spoken}` })) made.setAttribute(`aria-${name}`, String(text));
-  made.querySelector(".handle").textContent = `target ${targetText(value)}`;
+  made.querySelector(".handle").textContent = targetText(value);
   placeTarget(id);
 }
 

@@ -129,7 +129,7 @@ function scaleText(runs, view, every, rows) {
     const t = run.charts.timeline, done = [...columns(t).done].filter((one) => one > 0).sort((a, b) => a - b);
     const merged = Math.max(1, Math.ceil((view.to - view.from) / view.width / t.width)), middle = (done[Math.floor(done.length / 2)] || 0) * merged;
     const each = middle >= 1.5 ? `about ${number(Math.round(middle))} rounds` : "a round or less";
-    return `1 cell = ${number(t.width * merged)} ${run.clock === "seconds" ? "s" : run.clock}, ${each}`;
+    return `1 cell = ${number(t.width * merged)} ${run.clock === "seconds" ? "s" : t.width * merged === 1 ? "virtual second" : run.clock}, ${each}`;
   }), same = new Set(texts).size === 1, named = same ? texts.slice(0, 1) : texts.map((text, i) => `${runs[i].name}: ${text}`);
   const some = every ? `; ${every} of ${rows} workers are drawn round by round` : "";
   const without = runs.some((run) => !run.charts.timeline.each);
