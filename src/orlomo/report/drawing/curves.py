@@ -123,8 +123,8 @@ def _names(axes: Axes, curves: Sequence[Drawn], styles: Sequence[Mapping[str, An
     scale = np.log10 if axes.get_yscale() == "log" else np.asarray
     bottom, top = (float(scale(limit)) for limit in axes.get_ylim())
     ends = [(float(scale(curve.mean[-1])) - bottom) / ((top - bottom) or 1.0) for curve in curves]
-    figure, place = axes.get_figure(root=True), axes.get_subplotspec()
-    rows = 1 if place is None else place.get_gridspec().nrows
+    figure, spec = axes.get_figure(root=True), axes.get_subplotspec()
+    rows = 1 if spec is None else spec.get_gridspec().nrows
     height = 0.78 * 72 * (4.2 if figure is None else figure.get_figheight()) / rows  # of the axes, about
     gap = GAP / height
     last = max(float(curve.x[-1]) for curve in curves)
