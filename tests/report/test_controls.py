@@ -193,3 +193,23 @@ def test_nothing_is_cut_off_in_print(report: str, window: Browser) -> None:
 def test_the_page_says_what_it_weighs(report: str, window: Browser) -> None:
     window.open(report)
     assert "MB of plotly.js" in window.run("return document.querySelector('footer').textContent")
+
+
+def test_the_target_moves_by_keys_and_by_the_pointer_and_the_times_follow(report: str, window: Browser) -> None:
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    window.open(report)
+    heading = (
+        "return [...document.querySelectorAll('#methods th')].map(th => th.textContent).find(t => /^time to/.test(t))"
+    )
+    line = window.driver.find_element("css selector", ".target")
+    window.run("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", line)
+    first, value = window.run(heading), float(line.get_attribute("aria-valuenow"))
+    press(window, Keys.ARROW_DOWN)
+    window.settle(lambda: window.run(heading) != first)
+    assert float(line.get_attribute("aria-valuenow")) == value - 1
+    handle = window.driver.find_element("css selector", ".target .handle")
+    ActionChains(window.driver).click_and_hold(handle).move_by_offset(0, 40).release().perform()
+    window.settle(lambda: float(line.get_attribute("aria-valuenow")) < value - 1)
+    assert window.complaints() == []

@@ -123,19 +123,20 @@ def _names(axes: Axes, curves: Sequence[Drawn], styles: Sequence[Mapping[str, An
     scale = np.log10 if axes.get_yscale() == "log" else np.asarray
     bottom, top = (float(scale(limit)) for limit in axes.get_ylim())
     ends = [(float(scale(curve.mean[-1])) - bottom) / ((top - bottom) or 1.0) for curve in curves]
-    figure, place = axes.get_figure(root=True), axes.get_subplotspec()
-    rows = 1 if place is None else place.get_gridspec().nrows
+    figure, spec = axes.get_figure(root=True), axes.get_subplotspec()
+    rows = 1 if spec is None else spec.get_gridspec().nrows
     height = 0.78 * 72 * (4.2 if figure is None else figure.get_figheight()) / rows  # of the axes, about
     gap = GAP / height
-    order = np.argsort(ends, kind="stable")
-    places: dict[int, float] = {}
-    above = -np.inf
-    for number in order:  # from below: no two closer than the gap
-        above = places[int(number)] = max(ends[number], above + gap)
-    below = 1.0 + gap / 2
-    for number in order[::-1]:
-        below = places[int(number)] = min(places[int(number)], below)
-        below -= gap
+    last = max(float(curve.x[-1]) for curve in curves)
+    near = [[abs(float(one.x[-1] - other.x[-1])) < 0.25 * last for other in curves] for one in curves]
+    order = np.argsort(ends, kind="stable").tolist()
+    places = list(ends)
+    for place, number in enumerate(order):  # from below: no two at about the same time closer than the gap
+        places[number] = max([places[number], *(places[o] + gap for o in order[:place] if near[number][o])])
+    for place in reversed(range(len(order))):
+        number = order[place]
+        above = [places[other] - gap for other in order[place + 1 :] if near[number][other]]
+        places[number] = min([places[number], 1.0 + gap / 2, *above])
     for number, (curve, style) in enumerate(zip(curves, styles, strict=True)):
         shift = (places[number] - ends[number]) * height
         where = (float(curve.x[-1]), float(curve.mean[-1]))

@@ -70,9 +70,10 @@ const MARGIN = { top: 10, bottom: 42 };
 function labels(id, curves, axis) { // at the ends of the curves, apart from one another
   const room = document.getElementById(id).clientHeight - MARGIN.top - MARGIN.bottom, gap = 15, log = axis.type === "log";
   const height = (value) => (room * ((log ? Math.log10(value) : value) - axis.range[0])) / (axis.range[1] - axis.range[0]);
+  const last = Math.max(...curves.map((one) => one.x.at(-1))), near = (a, b) => Math.abs(a.one.x.at(-1) - b.one.x.at(-1)) < 0.25 * last;
   const ends = curves.map((one) => ({ one, y: height(one.y.at(-1)), place: 0 })).sort((a, b) => a.y - b.y);
-  ends.forEach((end, i) => { end.place = Math.max(end.y, i ? ends[i - 1].place + gap : 6); });
-  for (let i = ends.length - 1, top = room - 4; i >= 0; i--, top = ends[i + 1].place - gap) ends[i].place = Math.min(ends[i].place, top);
+  ends.forEach((end, i) => { end.place = ends.slice(0, i).filter((other) => near(end, other)).reduce((most, other) => Math.max(most, other.place + gap), Math.max(end.y, 6)); });
+  ends.reverse().forEach((end, i) => { end.place = ends.slice(0, i).filter((other) => near(end, other)).reduce((most, other) => Math.min(most, other.place - gap), Math.min(end.place, room - 4)); });
   return ends.map(({ one, y, place }) => ({
     x: one.x.at(-1), y: log ? Math.log10(one.y.at(-1)) : one.y.at(-1), xanchor: "left", yanchor: "middle", xshift: 6, yshift: place - y,
     text: plain(one.name), font: { color: one.style.color, size: 12 }, showarrow: false, bgcolor: `${variable("--panel")}cc`, borderpad: 0,
@@ -82,26 +83,35 @@ function labels(id, curves, axis) { // at the ends of the curves, apart from one
 function lines(chart) {
   const id = chart.name, by = against[id] || chart.x, figure = document.getElementById(id);
   choices(id, LABELS, by, (value) => { against[id] = value; choose(id, null); lines(chart); });
-  const curves = curvesOf(chart, by), { axis, cut } = valueAxis(chart, curves), marked = curves.length * curves[0].x.length < 240;
+  const curves = curvesOf(chart, by), { axis, cut } = valueAxis(chart, curves), marked = curves.length * Math.max(...curves.map((one) => one.x.length)) < 240;
   const longest = Math.max(...curves.map((one) => one.name.length)), direct = curves.length > 1 && curves.length < 13 && figure.clientWidth > 480;
   const traces = curves.flatMap((one) => {
     const edge = { type: "scatter", mode: "lines", x: one.x, line: { width: 0 }, hoverinfo: "skip", showlegend: false, name: plain(one.name) };
     const around = one.low ? [{ ...edge, y: one.low }, { ...edge, y: one.high, fill: "tonexty", fillcolor: `${one.style.color}2e` }] : [];
     return [...around, { type: "scatter", mode: marked ? "lines+markers" : "lines", name: plain(one.name), x: one.x, y: one.y, line: one.style, marker: { size: 4 } }];
   });
-  const own = page.target && id === `metric-${page.target.metric}` && targetValue() !== null;
+  const own = hasTarget(chart);
   if (own && by === "seconds") traces.push(crossings());
   const begins = cut !== null && !whole[id] ? [{ xref: "paper", yref: "paper", x: 1, y: 0, xanchor: "right", yanchor: "bottom", text: `the axis begins at ${number(cut)}${chart.y_label.endsWith("(%)") ? "%" : ""}`, showarrow: false, font: { color: variable("--dim"), size: 11 }, bgcolor: variable("--panel") }] : [];
   draw(id, traces, {
-    xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label) }, ...axis },
+    xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label), standoff: own ? 20 : 8 }, ...axis },
     margin: { l: 50, r: direct ? Math.min(200, 16 + 6.6 * longest) : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, curves, axis) : [])],
     ...(direct ? {} : legend(id, curves.map((one) => one.name))), summary: summaryOf(chart, curves, by),
     rows: () => [["curve", LABELS[by], chart.y_label, "worst seed", "best seed"], curves.flatMap((one) => one.x.map((x, i) => [one.name, number(x, 5), number(one.y[i], 5), ...(one.low ? [number(one.low[i], 5), number(one.high[i], 5)] : ["–", "–"])]))],
   });
-  const seeds = Math.max(...curves.map((one) => one.seeds));
-  retitle(id, chart.title, [chart.note, seeds > 1 ? "Line: mean of the seeds. Band: from the worst to the best." : "", own ? "The dashed line is the target: drag it, or focus it and press the arrow keys." : ""].filter(Boolean).join(" "));
   cutButton(chart, cut);
   targetLine(chart, own);
+}
+
+const hasTarget = (chart) => Boolean(page.target) && chart.name === `metric-${page.target.metric}` && targetValue() !== null;
+
+function notes() { // before any chart is drawn: its height depends on them
+  const seeds = page.methods.some((row) => row.runs.length > 1) ? "Line: mean of the seeds. Band: from the worst to the best." : "";
+  for (const chart of page.charts) {
+    if (chart.kind !== "lines" || !document.getElementById(chart.name)) continue;
+    const move = hasTarget(chart) ? "Dashed: the target. Drag it, or press the arrow keys when it has the focus." : "";
+    retitle(chart.name, chart.title, [chart.note, seeds, move].filter(Boolean).join(" "));
+  }
 }
 
 function xRange(curves) { // from 0; the names of the curves take no part in it
@@ -163,7 +173,7 @@ function targetLine(chart, wanted) {
   const value = targetValue(), [low, high] = limits(), texts = targetCells(value);
   const spoken = page.methods.slice(0, 6).map((row, i) => `${row.method} ${texts[i]}`).join(", ");
   for (const [name, text] of Object.entries({ valuemin: low, valuemax: high, valuenow: value, valuetext: `${targetText(value)}: ${spoken}` })) made.setAttribute(`aria-${name}`, String(text));
-  made.querySelector(".handle").textContent = `target ${targetText(value)}`;
+  made.querySelector(".handle").textContent = targetText(value);
   placeTarget(id);
 }
 
@@ -202,4 +212,5 @@ function newTarget(chart) {
 
 addEventListener("resize", () => { for (const made of document.querySelectorAll(".target")) placeTarget(made.id.slice("target-".length)); });
 
+parts.push(notes);
 Object.assign(KINDS, { lines });

@@ -42,7 +42,8 @@ function timelines() {
 
 function shownInWords(runs) {
   const first = runs.find((run) => run.synchronous), second = runs.find((run) => !run.synchronous), share = (run) => percent(computingShare(run), 0);
-  if (first && second) return `${second.method}'s workers computed ${share(second)} of the time, ${first.method}'s ${share(first)}`;
+  const name = (run) => (page.runs.filter((one) => one.method === run.method).length > 1 ? run.name : run.method); // of several seeds: this one's
+  if (first && second) return `${name(second)}'s workers computed ${share(second)} of the time, ${name(first)}'s ${share(first)}`;
   return runs.length ? `Workers computed ${share(runs[0])} of the time` : "Timelines";
 }
 
