@@ -99,7 +99,11 @@ def uneven_processes() -> Figure:
         left = figure.add_subplot(grid[row, 0])
         begin = float(np.median(run.event_columns["finish"]))
         rounds(left, run, begin, begin + 1, COLOURS[run.config.method.name])
-        left.set(title=run.config.method.name, yticks=range(4), ylabel="worker", xlabel="seconds" if row else "")
+        if run.config.method.synchronous:
+            for worker in range(4):
+                left.barh(worker, 1, 0.8, begin, facecolor="none", edgecolor=GREY, hatch="////", linewidth=0, zorder=0)
+        wait = " (hatched: waiting)" if run.config.method.synchronous else ""
+        left.set(title=run.config.method.name + wait, yticks=range(4), ylabel="worker", xlabel="seconds" if row else "")
         curve(right, run, "test_accuracy", run.config.method.name, COLOURS[run.config.method.name])
         left.spines[["top", "right"]].set_visible(False)
     percent(right, 0.8)

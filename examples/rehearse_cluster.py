@@ -61,7 +61,9 @@ def hours(offer: Offer, name: str, seed: int) -> float:
         "digits",
         orlomo.method(name, learning_rate=0.2, local_steps=8),
         workers=offer.workers,
-        cluster=orlomo.Cluster(speeds=offer.speeds, step_seconds=STEP_SECONDS, latency_seconds=SEND_SECONDS),
+        cluster=orlomo.Cluster(
+            name=offer.name, speeds=offer.speeds, step_seconds=STEP_SECONDS, latency_seconds=SEND_SECONDS
+        ),
         epochs=60,
         seed=seed,
         callbacks=[UntilReached()],

@@ -23,7 +23,7 @@ def batches(
     """The batches of this worker, as `worker.batches(loader)`, for a loop with `accelerator.accumulate`.
 
     Gradients are accumulated over as many batches as the accelerator says, but not beyond the end of a round. `loader`
-    is one that `accelerator.prepare` gave. In a script that is started alone this is `loader`.
+    is one that `accelerator.prepare` gave. In a script started on its own, this is `loader`.
 
     >>> import torch, orlomo
     >>> from accelerate import Accelerator

@@ -1,7 +1,7 @@
 """The user's own training loop as a worker: `orlomo.worker()`, attached to a model and its optimizer.
 
 A round begins when the server's parameters are loaded, and ends between two batches, or, where no `batches` are used,
-after an optimizer step. In a script that is started alone a worker does nothing, and the loop runs as without it.
+after an optimizer step. In a script started on its own, a worker does nothing and the loop runs as usual.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def worker() -> Worker:
                 f"script with `orlomo run`, or take {SERVER} away to train alone"
             )
         _worker = Worker(None)
-        say("orlomo: started alone, training as without orlomo (see `orlomo run --help`)", sys.stderr)
+        say(
+            "orlomo: this script was started on its own and trains as usual; `orlomo run` trains it on several workers",
+            sys.stderr,
+        )
     return _worker
 
 
@@ -73,7 +76,7 @@ class Worker:
     """One worker of a run, in the process of the user's loop. Created by `orlomo.worker()`.
 
     >>> import orlomo
-    >>> worker = orlomo.worker()  # started alone
+    >>> worker = orlomo.worker()  # in a script started on its own
     >>> list(worker.epochs(2)), worker.chief
     ([0, 1], True)
     """

@@ -23,7 +23,7 @@ def say_numbers(config: RunConfig, task: Task, reports: int, warn: Callable[[str
     least = min(map(data_size, task.train_data.parts)) if isinstance(task.train_data, PerWorker) else size
     if count > least:
         where = "there are" if least == size else "a worker has"
-        warn(f"batch_size is {count:,}, but {where} {least:,} training samples: each is several times in a batch")
+        warn(f"batch_size is {count:,}, but {where} {least:,} training samples: samples occur several times in a batch")
     if isinstance(task.train_data, PerWorker) and (unused := task.train_data.names[workers:]):
         more = f" and {len(unused) - 3:,} more" if len(unused) > 3 else ""
         warn(
