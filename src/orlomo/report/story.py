@@ -76,9 +76,9 @@ def _of_one(table: MethodTable, views: Sequence[View]) -> list[str]:
     if one is not None and not math.isnan(row.metrics.get(one.column, math.nan)):
         text += f", to {_value(row, one)} {one.label}"
     speed = row.speed
-    if table.target is not None and speed.reached == speed.seeds:
+    if table.target is not None and speed.reached == speed.seeds and speed.to_target < row.seconds:
         text += f"; {table.target} was reached after {time_text(speed.to_target)}"
-    elif table.target is not None:
+    elif table.target is not None and speed.reached < speed.seeds:
         count = f"by {speed.reached} of {speed.seeds} seeds" if speed.reached else ""
         text += f"; {table.target} was {'reached ' + count if count else 'not reached'}"
     sentences = [text + "."]
@@ -229,30 +229,33 @@ def _slow(views: Sequence[View]) -> str:
     if not numbers or len(numbers) > 1 or 0 in numbers:
         return ""
     count, workers = numbers.pop(), views[0].config.workers
-    times = np.median([ratio for _, ratio, _ in slow])
-    words = "worker" if workers == 1 else "workers"
-    text = f"{count} of {workers} {words} took {times:.2g} times as long for a round as the others"
+    low, high = (float(np.median([ratios[place] for _, ratios, _ in slow])) for place in (0, 1))
+    times = f"{low:.2g} to {high:.2g}" if high > 1.25 * low else f"{(low + high) / 2:.2g}"
+    text = f"{count} of {workers} workers took {times} times as long for a round as the others"
     cuts = [cut for _, _, cut in slow]
     if all(cut is not None for cut in cuts) and (every := sum(cut[1] for cut in cuts if cut is not None)):
         own = sum(cut[0] for cut in cuts if cut is not None)
-        share = f"all {every:,}" if own == every and every > 1 else f"{own:,} of the {every:,}"
-        text += f"; {share} reports with a weight cut for delay were theirs"
+        share = f"all {every:,}" if own == every else f"{own:,} of the {every:,}"
+        if every > 1:
+            text += f"; {share} reports with a weight cut for delay were theirs"
     return text
 
 
-def _slow_workers(view: View) -> tuple[list[int], float, tuple[int, int] | None]:
-    """The slow workers, how many times as long they take as the others, and the cut weights: theirs, and all.
+def _slow_workers(view: View) -> tuple[list[int], tuple[float, float], tuple[int, int] | None]:
+    """The slow workers, how many times as long they take as the others (the fastest and the slowest of them), and the
+    cut weights: theirs, and all.
 
     Weights are cut by the delay-adaptive rule only; where workers came or went it is not known which were.
     """
     pace = view.seen.tallies.pace
     if len(pace.worker) < 2 or not (pace.compute > 0).all():
-        return [], math.nan, None
-    fast = np.quantile(pace.compute, 0.25, method="lower")
+        return [], (math.nan, math.nan), None
+    fast = np.quantile(pace.compute, 0.5, method="lower")  # at most half of the workers are slow
     slow = pace.compute >= SLOW * fast
     if not slow.any():
-        return [], math.nan, None
-    times = float(np.median(pace.compute[slow]) / np.median(pace.compute[~slow]))
+        return [], (math.nan, math.nan), None
+    ratios = pace.compute[slow] / np.median(pace.compute[~slow])
+    times = float(ratios.min()), float(ratios.max())
     cut = None
     stayed = not any(view.seen.tallies.count(kind) for kind in ("crash", "return", "join", "leave"))
     if stayed and getattr(view.config.method, "global_rate", None) == "delay-adaptive":

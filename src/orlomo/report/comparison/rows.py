@@ -181,7 +181,7 @@ def _row(
         measured=measured,
         metrics={column: mean(values) for column, values in last.items()},
         spreads={column: spread(values) for column, values in last.items()},
-        seconds=median([view.seen.last_finish for view in views]),
+        seconds=median([_seconds(view) for view in views]),
         speed=speed,
         computing=mean(shares),
         mean_delay=sum(view.seen.delays.sum for view in views) / number if number else math.nan,
@@ -190,6 +190,12 @@ def _row(
         max_delay=max((view.seen.delays.max for view in views), default=0),
         faults={kind: count for kind, count in faults.items() if count},
     )
+
+
+def _seconds(view: View) -> float:
+    """How long the run took: until its last report or its last evaluation."""
+    ends = [view.seen.last_finish, *view.metrics["seconds"][-1:].tolist()]
+    return max((end for end in ends if not math.isnan(end)), default=math.nan)
 
 
 def _has(view: View, one: MetricColumn) -> bool:
