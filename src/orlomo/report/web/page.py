@@ -160,7 +160,7 @@ def _plotly() -> str:
 def _title(runs: Sequence[Run], names: Sequence[str]) -> str:
     """The methods and the tasks; of many only how many."""
     methods = list(dict.fromkeys(run.config.method.name for run in runs))
-    tasks = list(dict.fromkeys(run.config.task for run in runs))
+    tasks = list(dict.fromkeys(run.config.task.rpartition("/")[2] for run in runs))  # of a file without its folder
     shown = [
         f"{len(them)} {word}" if len(them) > MOST_NAMED else ", ".join(them)
         for them, word in ((methods, "methods"), (tasks, "tasks"))

@@ -36,7 +36,7 @@ function facts() { // one run: its numbers; several: a table, in which one can b
     ...(row ? { "computing": percent(row.computing, 0) } : {}), ...(row && row.delays !== "-" ? { "delay 50% / 95% / max": row.delays } : {}),
   };
   const cells = Object.entries(shown).map(([text, value]) => element("div", [element("b", value), element("span", text)]));
-  const title = `${run.method} on ${run.task}, ${run.membership}, ${run.engine}, ${run.state}`;
+  const title = `${run.method} on ${run.task.split("/").pop()}, ${run.membership}, ${run.engine}, ${run.state}`;
   const body = card("story", "facts", { title, wide: true });
   retitle("facts", title);
   document.getElementById("title-facts").prepend(swatch(run));
