@@ -286,7 +286,7 @@ def test_the_target_can_be_moved(compared: tuple[Path, str], window: Browser, tm
     line = window.run(f"const box = {SLIDER}.getBoundingClientRect(); return box.top + box.height / 2")
     plot = (
         "const plot = document.getElementById('metric-accuracy'), axis = plot._fullLayout.yaxis; "
-        f"return plot.getBoundingClientRect().top + axis._offset + axis.d2p({moved})"
+        f"return plot.getBoundingClientRect().top + axis._offset + axis.d2p(plotted(plot.id)({moved}))"
     )
     assert line == pytest.approx(window.run(plot), abs=2)
     assert window.complaints() == []
@@ -298,6 +298,15 @@ def test_curves_are_means_with_bands_and_say_where_their_axis_begins(
     folder, path = compared[0], tmp_path / "page.html"
     write_report([one for one in sorted(folder.iterdir()) if one.is_dir()], path)
     window.open(path.as_uri())
+    card = "document.querySelector('#title-metric-accuracy').closest('.card')"
+    values = "return document.getElementById('metric-accuracy').data.find(one => one.mode.includes('lines')).y[0]"
+    pressed = f"return {card}.querySelector('.error').getAttribute('aria-pressed')"
+    as_error, value = (window.run(pressed) == "true"), window.run(values)
+    window.run(f"{card}.querySelector('.error').click()")
+    assert (window.run(pressed) == "true") is not as_error
+    assert window.run(values) == pytest.approx(100 - value)
+    if not as_error:
+        window.run(f"{card}.querySelector('.error').click()")
     traces = window.run(
         "return document.getElementById('metric-accuracy').data.filter(one => one.name === 'orlomo')"
         ".map(one => [one.fill || '', [...one.x], [...one.y]])"
@@ -315,7 +324,7 @@ def test_curves_are_means_with_bands_and_say_where_their_axis_begins(
     bottom = "return document.getElementById('metric-accuracy').layout.yaxis.range[0]"
     begin = window.run(bottom)
     assert f"the axis begins at {begin:g}%" in shown
-    window.run("document.querySelector('#title-metric-accuracy').closest('.card').querySelector('.cut').click()")
+    window.run(f"{card}.querySelector('.cut').click()")
     lowest = min(float(curves.min()), begin)
     window.settle(lambda: window.run(bottom) < lowest or window.run(bottom) <= 100 * seeds[0]["test_accuracy"][0])
     assert not any("begins" in text for text in window.run(texts))

@@ -3,7 +3,11 @@
 
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const whole = {}; // by chart: whether all of the axis is shown where a part is enough
+const errors = {}; // by chart: whether what is missing to 100% is drawn, on a logarithmic axis; where it can be
+const linear = {}; // by chart: whether the reader does not want that; default: where the best is below 90%
 const MOST_POINTS = 800;
+
+const plotted = (id) => (value) => (errors[id] ? 100 - value : value); // and back
 
 function pointsOf(curve, by) { // evaluations that have both numbers
   const places = curve.value.flatMap((value, i) => (value === null || curve[by][i] === null ? [] : [i]));
@@ -60,9 +64,15 @@ function valueAxis(chart, curves) {
     const pad = 0.05 * Math.max(0.2, Math.log10(high / low));
     return { axis: { ...logarithmic([all]), range: [Math.log10(low) - pad, Math.log10(high) + pad], autorange: false }, cut: null };
   }
+  if (errors[chart.name]) return { axis: errorAxis(low, high), cut: null };
   const cut = chart.log ? null : cutAt(curves, low, high), from = cut === null || whole[chart.name] ? low : cut;
   const pad = 0.06 * (high - from || Math.abs(high) || 1);
   return { axis: { range: [from === cut ? cut : from - pad, high + pad], autorange: false }, cut };
+}
+
+function errorAxis(low, high) { // its labels are those of the values themselves
+  const pad = 0.04 * Math.log10((100 - low) / (100 - high)) + 0.02, steps = [0, 1, 2, 3].flatMap((tens) => [100, 50, 20].map((one) => one / 10 ** tens));
+  return { type: "log", range: [Math.log10(100 - low) + pad, Math.log10(100 - high) - pad], autorange: false, tickmode: "array", tickvals: steps, ticktext: steps.map((one) => String(Number((100 - one).toPrecision(6)))) };
 }
 
 const MARGIN = { top: 10, bottom: 42 };
@@ -83,23 +93,27 @@ function labels(id, curves, axis) { // at the ends of the curves, apart from one
 function lines(chart) {
   const id = chart.name, by = against[id] || chart.x, figure = document.getElementById(id);
   choices(id, LABELS, by, (value) => { against[id] = value; choose(id, null); lines(chart); });
-  const curves = curvesOf(chart, by), { axis, cut } = valueAxis(chart, curves), marked = curves.length * Math.max(...curves.map((one) => one.x.length)) < 240;
+  const curves = curvesOf(chart, by), best = Math.max(...curves.flatMap((one) => one.high || one.y));
+  const able = hasTarget(chart) && page.target.percent && page.target.higher && best < 100;
+  errors[id] = able && !(linear[id] ?? best < 90);
+  const { axis, cut } = valueAxis(chart, curves), marked = curves.length * Math.max(...curves.map((one) => one.x.length)) < 240;
   const longest = Math.max(...curves.map((one) => one.name.length)), direct = curves.length > 1 && curves.length < 13 && figure.clientWidth > 480;
-  const traces = curves.flatMap((one) => {
+  const drawn = curves.map((one) => ({ ...one, y: one.y.map(plotted(id)), low: one.low?.map(plotted(id)), high: one.high?.map(plotted(id)), shown: one.y }));
+  const traces = drawn.flatMap((one) => {
     const edge = { type: "scatter", mode: "lines", x: one.x, line: { width: 0 }, hoverinfo: "skip", showlegend: false, name: plain(one.name) };
     const around = one.low ? [{ ...edge, y: one.low }, { ...edge, y: one.high, fill: "tonexty", fillcolor: `${one.style.color}2e` }] : [];
-    return [...around, { type: "scatter", mode: marked ? "lines+markers" : "lines", name: plain(one.name), x: one.x, y: one.y, line: one.style, marker: { size: 4 } }];
+    return [...around, { type: "scatter", mode: marked ? "lines+markers" : "lines", name: plain(one.name), x: one.x, y: one.y, line: one.style, marker: { size: 4 }, text: one.shown.map((value) => number(value, 4)), hovertemplate: `${plain(one.name)}: %{text} at %{x}<extra></extra>` }];
   });
   const own = hasTarget(chart);
-  if (own && by === "seconds") traces.push(crossings());
+  if (own && by === "seconds") traces.push(crossings(id));
   const begins = cut !== null && !whole[id] ? [{ xref: "paper", yref: "paper", x: 1, y: 0, xanchor: "right", yanchor: "bottom", text: `the axis begins at ${number(cut)}${chart.y_label.endsWith("(%)") ? "%" : ""}`, showarrow: false, font: { color: variable("--dim"), size: 11 }, bgcolor: variable("--panel") }] : [];
   draw(id, traces, {
-    xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label), standoff: own ? 20 : 8 }, ...axis },
-    margin: { l: 50, r: direct ? Math.min(200, 16 + 6.6 * longest) : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, curves, axis) : [])],
+    xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label) + (errors[id] ? ", logarithmic towards 100" : ""), standoff: own ? 20 : 8 }, ...axis },
+    margin: { l: 50, r: direct ? Math.min(200, 16 + 6.6 * longest) : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, drawn, axis) : [])],
     ...(direct ? {} : legend(id, curves.map((one) => one.name))), summary: summaryOf(chart, curves, by),
     rows: () => [["curve", LABELS[by], chart.y_label, "worst seed", "best seed"], curves.flatMap((one) => one.x.map((x, i) => [one.name, number(x, 5), number(one.y[i], 5), ...(one.low ? [number(one.low[i], 5), number(one.high[i], 5)] : ["–", "–"])]))],
   });
-  cutButton(chart, cut);
+  axisButtons(chart, cut, able);
   targetLine(chart, own);
 }
 
@@ -124,21 +138,25 @@ function summaryOf(chart, curves, by) {
   return `${chart.y_label} against ${LABELS[by]}. ${texts.join("; ")}.`;
 }
 
-function cutButton(chart, cut) {
-  const tools = cardOf(chart.name).querySelector(".tools");
-  const made = tools.querySelector(".cut") || tools.appendChild(element("button", "Whole axis", { type: "button", className: "quiet cut" }));
-  made.hidden = cut === null;
-  made.setAttribute("aria-pressed", String(Boolean(whole[chart.name])));
-  made.onclick = () => { whole[chart.name] = !whole[chart.name]; lines(chart); };
+function axisButtons(chart, cut, able) {
+  const id = chart.name, tools = cardOf(id).querySelector(".tools");
+  const button = (name, text, pressed, shown, toggle) => {
+    const made = tools.querySelector(`.${name}`) || tools.appendChild(element("button", text, { type: "button", className: `quiet ${name}` }));
+    made.hidden = !shown;
+    made.setAttribute("aria-pressed", String(Boolean(pressed)));
+    made.onclick = () => { toggle(); lines(chart); };
+  };
+  button("cut", "Whole axis", whole[id], cut !== null, () => { whole[id] = !whole[id]; });
+  button("error", "Log error", errors[id], able, () => { linear[id] = errors[id]; });
 }
 
 // The target.
 
-function crossings() { // where each method reaches it
+function crossings(id) { // where each method reaches it
   const value = targetValue(), times = timesTo(value);
   const places = page.methods.flatMap((row, i) => (times[i].count === row.seeds ? [i] : []));
   return {
-    type: "scatter", mode: "markers", name: "target reached", x: places.map((i) => times[i].seconds), y: places.map(() => value), showlegend: false,
+    type: "scatter", mode: "markers", name: "target reached", x: places.map((i) => times[i].seconds), y: places.map(() => plotted(id)(value)), showlegend: false,
     marker: { size: 9, color: variable("--panel"), line: { width: 2.5, color: places.map((i) => colour({ method: page.methods[i].name })) } },
     text: places.map((i) => plain(`${page.methods[i].method}: ${targetText(value)} after ${timeText(times[i].seconds)}`)), hovertemplate: "%{text}<extra></extra>",
   };
@@ -179,8 +197,8 @@ function targetLine(chart, wanted) {
 
 function placeTarget(id) {
   const made = document.getElementById(`target-${id}`), figure = document.getElementById(id), layout = figure._fullLayout;
-  if (!made || made.dataset.wanted === "no" || !layout?.yaxis || targetValue() === null) return;
-  const { xaxis, yaxis } = layout, top = yaxis.d2p(targetValue());
+  if (!made || !layout?.yaxis || targetValue() === null) return;
+  const { xaxis, yaxis } = layout, top = yaxis.d2p(plotted(id)(targetValue()));
   made.style.visibility = top >= -1 && top <= yaxis._length + 1 ? "" : "hidden";
   Object.assign(made.style, { left: `${figure.offsetLeft + xaxis._offset}px`, width: `${xaxis._length}px`, top: `${figure.offsetTop + yaxis._offset + top}px` });
 }
@@ -193,7 +211,7 @@ function newTarget(chart) {
   made.onpointerdown = (event) => { made.setPointerCapture(event.pointerId); made.focus(); event.preventDefault(); };
   made.onpointermove = (event) => {
     if (!made.hasPointerCapture(event.pointerId)) return;
-    const axis = figure._fullLayout.yaxis, value = axis.p2d(event.clientY - figure.getBoundingClientRect().top - axis._offset);
+    const axis = figure._fullLayout.yaxis, value = plotted(id)(axis.p2d(event.clientY - figure.getBoundingClientRect().top - axis._offset));
     aim(value, event.shiftKey ? step(value) / 10 : step(value));
   };
   made.onkeydown = (event) => {
