@@ -140,7 +140,7 @@ def comparison_figure(
     one = headline(first.measured, first.metric_columns) if target is None else target.metric
     figure, [axes] = new_figure(1, 1, (7.6, 4.2))
     curves = method_curves(runs, one, "seconds")
-    draw_curves(axes, curves, one.log)
+    draw_curves(axes, curves, one.log, percent=one.scale == 100 and one.better == "higher")
     if target is not None:
         draw_target(axes, target, times or {})
     step = first.config.cluster.step_seconds

@@ -72,10 +72,11 @@ def method_curves(runs: Mapping[str, Sequence[Run]], one: MetricColumn, against:
     return [curve for curve in found if curve is not None]
 
 
-def draw_curves(axes: Axes, curves: Sequence[Drawn], log: bool, named: bool = True) -> None:
+def draw_curves(axes: Axes, curves: Sequence[Drawn], log: bool, named: bool = True, percent: bool = False) -> None:
     """Draw them, with their names at their ends, or where there are many of them, or without `named`, for a legend.
 
-    Where the first evaluations would flatten all the rest, the axis is cut, and says so.
+    `percent`: shares of which more is better; near 100 the axis is logarithmic towards 100. Where the first evaluations
+    would flatten all the rest, the axis is cut, and says so.
     """
     seen: dict[str, int] = {}
     styles: list[dict[str, Any]] = []
@@ -90,11 +91,26 @@ def draw_curves(axes: Axes, curves: Sequence[Drawn], log: bool, named: bool = Tr
     axes.spines[["top", "right"]].set_visible(False)
     if log:
         logarithmic(axes)
-    elif named and curves:
+    elif named and curves and not (percent and _towards_100(axes, curves)):
         _cut(axes, curves)
     if named and 1 < len(curves) <= MOST_NAMES:
         axes.set_xlim(left=min(0.0, *(float(curve.x[0]) for curve in curves)))
         _names(axes, curves, styles)
+
+
+def _towards_100(axes: Axes, curves: Sequence[Drawn]) -> bool:
+    """Make the axis logarithmic in what is missing to 100, where the best is near it; whether it was."""
+    low, high = (min(float(c.low.min()) for c in curves), max(float(c.high.max()) for c in curves))
+    if not 90 <= high < 100:
+        return False
+    axes.set_yscale("function", functions=(lambda y: -np.log10(100.0 - y), lambda z: 100.0 - 10.0**-z))
+    ticks = [100 - one / 10**tens for tens in range(4) for one in (100, 50, 20)]
+    axes.set_ylim(100 - 1.1 * (100 - low), 100 - (100 - high) / 1.15)
+    axes.set_yticks([tick for tick in ticks if low - 1 <= tick <= high + 0.5 * (100 - high)])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.6g}")
+    text = "the axis is logarithmic towards 100"
+    axes.text(0.99, 0.01, text, transform=axes.transAxes, fontsize=8, color="#566173", ha="right", va="bottom")
+    return True
 
 
 def _cut(axes: Axes, curves: Sequence[Drawn]) -> None:
@@ -120,9 +136,12 @@ def _joined(curves: Sequence[Drawn]) -> Drawn:
 
 def _names(axes: Axes, curves: Sequence[Drawn], styles: Sequence[Mapping[str, Any]]) -> None:
     """Write the names at the ends of the curves, apart from one another."""
-    scale = np.log10 if axes.get_yscale() == "log" else np.asarray
-    bottom, top = (float(scale(limit)) for limit in axes.get_ylim())
-    ends = [(float(scale(curve.mean[-1])) - bottom) / ((top - bottom) or 1.0) for curve in curves]
+    transform = axes.transScale  # of the axes' scales alone
+    bottom, top = (float(transform.transform((1.0, limit))[1]) for limit in axes.get_ylim())
+    ends = [
+        (float(transform.transform((1.0, float(curve.mean[-1])))[1]) - bottom) / ((top - bottom) or 1.0)
+        for curve in curves
+    ]
     figure, spec = axes.get_figure(root=True), axes.get_subplotspec()
     rows = 1 if spec is None else spec.get_gridspec().nrows
     height = 0.78 * 72 * (4.2 if figure is None else figure.get_figheight()) / rows  # of the axes, about
@@ -156,7 +175,10 @@ def _names(axes: Axes, curves: Sequence[Drawn], styles: Sequence[Mapping[str, An
 
 
 def draw_target(axes: Axes, target: Target, times: Mapping[str, float]) -> None:
-    """The target as a line, and a dot where each method reaches it: its time, by its name."""
+    """The target as a line, and a dot where each method reaches it: its time, by its name; where it is in sight."""
+    low, high = axes.get_ylim()
+    if not low <= target.value <= high:
+        return
     axes.axhline(target.value, color="#566173", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     axes.annotate(
         f"target {target}", (0.0, target.value), (4, 4), axes.get_yaxis_transform(), "offset points", fontsize=8
