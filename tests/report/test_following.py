@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import orlomo
-from browser import Browser, browser
+from browser import Browser, browser, served
 from orlomo.report.web.watch import Follower, Watch, usual_port
 from small import classification, settings, started
 
@@ -55,8 +55,8 @@ def watching(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def test_a_change_is_shown_within_a_second(runs: list[orlomo.Run], folder: Path, window: Browser) -> None:
     took = [60.0]
-    with watching(folder) as (_, address):
-        window.open(address)
+    with served(folder) as server:
+        window.open(server.address)
         while took[-1] > 1.0 and len(took) < 15:  # the machine may have other work
             events = 20 + 2 * len(took)
             wanted = runs[0].event_columns["kind"].tolist()[:events].count("report")
@@ -71,8 +71,8 @@ def test_workers_come_and_go(runs: list[orlomo.Run], folder: Path, window: Brows
     said = "return ['timeline', 'section-events'].map(id => document.getElementById(id).textContent).join()"
     kinds = runs[0].event_columns["kind"].tolist()
     cut(runs[0], folder, kinds.index("crash"))
-    with watching(folder) as (_, address):
-        window.open(address)
+    with served(folder) as server:
+        window.open(server.address)
         assert "crashed" not in window.run(said)
         cut(runs[0], folder, len(kinds))
         window.settle(lambda: "1 crashed and came back" in window.run(said) and "worker 1 crashed" in window.run(said))
@@ -80,13 +80,13 @@ def test_workers_come_and_go(runs: list[orlomo.Run], folder: Path, window: Brows
 
 
 def test_a_restart_of_the_command_is_found_again(runs: list[orlomo.Run], folder: Path, window: Browser) -> None:
-    with watching(folder) as (_, address):
-        window.open(address)
+    with served(folder) as server:
+        window.open(server.address)
         window.run("window.untouched = true")
     window.settle(lambda: "does not answer" in window.run(NOTES) and window.run(PILL) == "no connection")
     cut(runs[0], folder, 30)
-    with watching(folder) as (_, again):
-        assert again == address
+    with served(folder) as again:
+        assert again.address == server.address
         before = window.run(REPORTS)
         window.settle(lambda: window.run(REPORTS) > before)
         assert "does not answer" not in window.run(NOTES)
@@ -94,8 +94,8 @@ def test_a_restart_of_the_command_is_found_again(runs: list[orlomo.Run], folder:
 
 
 def test_a_run_that_begins_again_in_its_folder_is_shown_from_its_beginning(folder: Path, window: Browser) -> None:
-    with watching(folder) as (_, address):
-        window.open(address)
+    with served(folder) as server:
+        window.open(server.address)
         shutil.rmtree(folder)
         window.settle(lambda: "is not a run" in window.run(NOTES))
         orlomo.train(classification(), settings("prsgdm"), workers=3, epochs=2, jobs=1, out=folder)
@@ -114,13 +114,8 @@ def test_a_laptop_that_slept_goes_on(runs: list[orlomo.Run], folder: Path, windo
         process.send_signal(signal.SIGCONT)
         window.driver.execute_cdp_cmd("Page.setWebLifecycleState", {"state": "active"})
         window.settle(lambda: window.run(REPORTS) > 20)
-
-
-def test_a_request_that_is_never_answered_is_given_up(folder: Path, window: Browser) -> None:
-    with watching(folder) as (process, address):
-        window.open(address)
         window.run("following.patience = 300")
-        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGSTOP)  # one that is never answered is given up
         window.settle(lambda: window.run(PILL) == "no connection")
         process.send_signal(signal.SIGCONT)
         window.settle(lambda: window.run(PILL) == "finished")

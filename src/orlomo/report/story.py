@@ -245,7 +245,7 @@ def _slow_workers(view: View) -> tuple[list[int], tuple[float, float], tuple[int
     """The slow workers, how many times as long they take as the others (the fastest and the slowest of them), and the
     cut weights: theirs, and all.
 
-    Weights are cut by the delay-adaptive rule only; where workers came or went it is not known which were.
+    Weights are cut by the delay-adaptive rule only.
     """
     pace = view.seen.tallies.pace
     if len(pace.worker) < 2 or not (pace.compute > 0).all():
@@ -257,8 +257,7 @@ def _slow_workers(view: View) -> tuple[list[int], tuple[float, float], tuple[int
     ratios = pace.compute[slow] / np.median(pace.compute[~slow])
     times = float(ratios.min()), float(ratios.max())
     cut = None
-    stayed = not any(view.seen.tallies.count(kind) for kind in ("crash", "return", "join", "leave"))
-    if stayed and getattr(view.config.method, "global_rate", None) == "delay-adaptive":
+    if getattr(view.config.method, "global_rate", None) == "delay-adaptive":
         cut = int(pace.cut[slow].sum()), int(pace.cut.sum())
     return pace.worker[slow].tolist(), times, cut
 
