@@ -72,7 +72,8 @@ def page(found: dict[str, Any]) -> str:
 Measured by `python benchmarks/readme.py` on {where["cores"]} cores with PyTorch {where["torch"]}, {where["date"]}.
 Times are medians, accuracies means of {SEEDS} seeds. Every training step waits (5 ms in the first table, 20 ms in the
 second) in place of the work of an accelerator, so that four workers do not compete for two cores: what is measured
-is who waits for whom. If nobody waited, and nothing else took time, the same work would be done 3.25 times as fast.
+is who waits for whom. If every step took the same time, and nothing else took any, the gain would be 3.25; on a busy
+machine, where times vary, waiting for the slowest costs more, and larger ratios occur.
 
 ## Worker processes against the synchronous twin
 

@@ -42,6 +42,16 @@ class Browser:
             assert time.monotonic() < until, f"it did not happen in time; the console says {self.complaints()}"
             time.sleep(0.05)
 
+    def rest(self) -> None:
+        """Wait until the page has stopped scrolling."""
+        seen = [-1.0]
+
+        def still() -> bool:
+            seen.append(self.run("return scrollY"))
+            return seen[-1] == seen[-2]
+
+        self.settle(still)
+
     def busy_seconds(self) -> float:
         """Processor time that the page's main thread has taken since it was opened."""
         found = self.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]

@@ -154,6 +154,7 @@ def test_a_swipe_scrolls_and_two_fingers_zoom(report: str, phone: Browser) -> No
     touch(phone, "touchEnd", [])
     phone.settle(lambda: phone.run("return scrollY") > begin + 100)
     assert phone.run(SPAN) == whole
+    phone.rest()
     y = place(phone)["y"] + box["height"] / 2
     touch(phone, "touchStart", [(x - 40, y), (x + 40, y)])
     for step in range(1, 6):

@@ -168,6 +168,7 @@ def swipe_and_pinch(phone: Browser) -> None:
         touch("touchMove", (0, -30 * step))
     touch("touchEnd")
     phone.settle(lambda: bool(phone.run("return scrollY") != before))
+    phone.rest()
     assert phone.run(RANGE) is None
     phone.run("document.querySelector('#timeline .strip').scrollIntoView({block: 'center'})")
     y = phone.run("return document.querySelector('#timeline .strip').getBoundingClientRect().y") + 12

@@ -31,7 +31,7 @@ function facts() { // one run: its numbers; several: a table, in which one can b
   if (page.runs.length > 1) return allRuns();
   const [run] = page.runs, f = run.facts, [row] = page.methods, value = page.target ? targetValue() : null;
   const shown = {
-    ...run.measured, ...(value === null ? {} : { [`time to ${targetText(value)}`]: targetCells(value)[0] }),
+    ...run.measured, ...(value === null ? {} : { [`${run.clock} to ${targetText(value)}`]: targetCells(value)[0] }),
     "epochs": `${number(f.epochs)} of ${number(f.wanted_epochs)}`, "reports": number(f.reports), [run.clock]: number(f.seconds, 4),
     ...(row ? { "computing": percent(row.computing, 0) } : {}), ...(row && row.delays !== "-" ? { "delay 50% / 95% / max": row.delays } : {}),
   };
