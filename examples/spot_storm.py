@@ -1,4 +1,4 @@
-"""A storm of spot machines survived: worker processes are killed again and again, and the training goes on.
+"""A storm of spot machines survived: worker processes are killed again and again, and the training continues.
 
     python examples/spot_storm.py
     orlomo report runs/storm        # both runs on one page: which workers were there when, and what was lost

@@ -112,7 +112,7 @@ class Session:
         return self._earlier_seconds + time.monotonic() - self._started
 
     def change(self, config: RunConfig) -> None:
-        """Go on with another config, whose method's server takes over the state of this one as after a resume."""
+        """Continue with another config, whose method's server takes over the state of this one as after a resume."""
         old, self.config = self.server, config
         state = old.state_dict()
         state["ledger"] = json.loads(json.dumps(state["ledger"]))

@@ -39,7 +39,7 @@ MOST_WORKERS = 2**17
 """Workers that are shown. Rows of further ones count as damaged."""
 
 COMPARED = 4096
-"""Bytes before the place where reading goes on by which it is known that the file is still the same."""
+"""Bytes before the place where reading continues, by which it is known that the file is still the same."""
 
 
 @dataclass

@@ -116,7 +116,7 @@ class Output:
         try:
             if self._show is not None:
                 self._show(line)
-        except Exception:  # the thread must go on: where nobody reads the pipe, whoever prints waits for ever
+        except Exception:  # the thread must continue: where nobody reads the pipe, whoever prints waits for ever
             self.terminal.write(f"{line}\n")
 
 

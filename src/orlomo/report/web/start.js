@@ -1,7 +1,7 @@
 "use strict";
 // The parts that every page has, drawing all of it, and following a run.
 
-const CONNECTION_LOST = "orlomo watch does not answer; this is what it showed last. The page goes on as soon as it is there again.";
+const CONNECTION_LOST = "orlomo watch does not answer; this is what it showed last. The page continues as soon as it answers again.";
 class Refused extends Error {} // what orlomo watch says where it cannot show the run
 
 const following = { tag: "", lost: false, patience: 20000 };

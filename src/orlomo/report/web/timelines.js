@@ -29,7 +29,7 @@ function timelines() {
   runButtons(target.querySelector(".runs"));
   const place = target.querySelector(".timelines"), runs = timelineRuns();
   if (place.children.length !== runs.length) place.replaceChildren(...runs.map(() => element("div", [element("h4"), element("div", element("canvas", "", { className: "strip" }))])));
-  runs.forEach((run, i) => { // kept where they are: a user may be zooming while a run goes on
+  runs.forEach((run, i) => { // kept where they are: a user may be zooming while a run continues
     const [title, canvas] = [place.children[i].querySelector("h4"), place.children[i].querySelector("canvas")];
     title.replaceChildren(swatch(run), `${run.name}: `, element("span", timelineFacts(run)));
     canvas.run = run;

@@ -68,7 +68,7 @@ class Follower:
 class Watch(ThreadingHTTPServer):
     """Serves the page and the run's data on the loopback interface, and refuses requests for another host name.
 
-    `port`: 0 is the run's usual one, so that an open page goes on after a restart; a free one if that is taken.
+    `port`: 0 is the run's usual one, so that an open page continues after a restart; a free one if that is taken.
     """
 
     daemon_threads = True
