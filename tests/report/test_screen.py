@@ -97,8 +97,8 @@ def test_screen_and_page_tell_the_same_shares(tmp_path: Path) -> None:
     columns = orlomo.train(classification(), settings("orlomo"), **more).event_columns
     for one, use in zip(Totals.begin(2, columns).workers.values(), uses(columns, 2), strict=True):
         total = one.computing + one.waiting + one.transfer
-        assert one.computing / total == pytest.approx(use.computing, abs=1e-3)
-        assert one.transfer / total == pytest.approx(use.transfer, abs=1e-3)
+        assert one.computing / total == pytest.approx(use.computing, abs=1e-9)
+        assert one.transfer / total == pytest.approx(use.transfer, abs=1e-9)
 
 
 def test_a_resumed_run_shows_what_it_has_kept(tmp_path: Path) -> None:

@@ -220,9 +220,9 @@ class Timeline:
         self.count += len(worker)
         if self.synchronous:
             self._starts.append(np.unique(start))
-        # Real clocks of worker and server differ a little: a round begins after the one before it, and computing never
-        # takes longer than the round.
-        before = np.where(np.isnan(before), start, before)
+        # Real clocks of worker and server differ a little: a round begins after the one before it and not before the
+        # run, and computing never takes longer than the round.
+        before = np.maximum(np.where(np.isnan(before), start, before), 0.0)
         start = np.minimum(np.maximum(start, before), finish)
         before = np.minimum(before, start)
         work = np.minimum(compute, finish - start)

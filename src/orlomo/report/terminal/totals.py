@@ -87,8 +87,9 @@ class Totals:
         worker.turn += 1
         worker.delay = row["delay"]
         # The same rule as in timeline.py: what is neither computing nor waiting for an assignment is transfer. Real
-        # clocks overlap a little, so a round begins at the end of the one before at the earliest.
-        before = row["start"] if worker.finish is None else worker.finish
+        # clocks overlap a little, so a round begins at the end of the one before at the earliest, and the first one not
+        # before the run.
+        before = max(0.0, row["start"]) if worker.finish is None else worker.finish
         begin = max(row["start"], before)
         computed = min(row["compute"], row["finish"] - begin)
         worker.computing += computed
