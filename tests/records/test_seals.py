@@ -217,3 +217,19 @@ def test_a_run_of_a_task_measures_something(tmp_path: Path) -> None:
         pytest.raises(RunFolderError, match=r"metrics\.json is damaged: it describes no metric"),
     ):
         _ = orlomo.load(run.folder).measured
+
+
+def test_a_table_that_the_run_did_not_write_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "rounds.csv").write_text("kind,worker\n1,2\n")
+    text = "rounds.csv is not one that the run wrote: checkpoint 205 does not know it"
+    assert text in [str(finding) for finding in orlomo.verify(folder).findings]
+    exported = call_cli("export", folder, "--format", "csv", "-o", "csv", folder=tmp_path)
+    assert text in exported.stderr
+
+
+def test_a_replay_says_that_its_device_is_not_there(folder: Path) -> None:
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace('device = "cpu"', 'device = "nowhere"'))
+    done = call_cli("replay", folder, "--jobs", 1, folder=folder.parent)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("orlomo: device 'nowhere' cannot be used here: ")

@@ -201,7 +201,9 @@ def test_lines_become_rarer_in_a_long_run(capsys: pytest.CaptureFixture[str], mo
 
 @pytest.mark.parametrize(("engine", "method", "columns"), [("simulated", "orlomo", 80), ("processes", "prsgdm", 40)])
 def test_the_screen_of_a_real_terminal(engine: str, method: str, columns: int, tmp_path: Path) -> None:
-    words = ("train", "digits", "--workers", 3, "--local-steps", 8, "--epochs", 20, "--engine", engine)
+    # On processes one worker is slow, so that the others wait for it in nearly every picture.
+    pace = ("--pace", "1,1,10") if engine == "processes" else ()
+    words = ("train", "digits", "--workers", 3, "--local-steps", 8, "--epochs", 20, "--engine", engine, *pace)
     found = frames(*words, "--method", method, "--out", "run", folder=tmp_path, columns=columns, lines=24)
     assert max(len(line) for frame in found for line in frame.splitlines()) <= columns
     *_, folder, page, replay = found[-1].splitlines()

@@ -181,6 +181,8 @@ class Seals:
         size = base.values.get("files", {}).get(name.removesuffix(".csv"))
         marks = base.sealed.table(name.removesuffix(".csv"))
         if size is None and not marks:
+            if base.sealed.there and is_there(path):
+                yield self._unknown(base, name)
             return
         if not is_there(path):
             yield Finding(name, f"is missing {base.by}")
@@ -204,6 +206,10 @@ class Seals:
             else:
                 self.notes.append(f"{name}: {lines} after checkpoint {base.position} not sealed")
 
+    @staticmethod
+    def _unknown(base: Base, name: str) -> Finding:
+        return Finding(name, f"is not one that the run wrote: checkpoint {base.position} does not know it")
+
     def _file(self, base: Base, name: str) -> Iterable[Finding]:
         path, sealed = self.folder / name, base.sealed.files.get(name)
         if name == CONFIG:
@@ -213,7 +219,7 @@ class Seals:
                 if name == MODEL and not self.done:
                     self.notes.append(f"{name}: not sealed yet")
                 else:
-                    yield Finding(name, f"is not one that the run wrote: checkpoint {base.position} does not know it")
+                    yield self._unknown(base, name)
         elif not is_there(path):
             if name != MODEL or base.values.get("finished"):
                 yield Finding(name, f"is missing {base.by}")

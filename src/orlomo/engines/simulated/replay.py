@@ -11,6 +11,7 @@ import numpy as np
 from orlomo.clusters.schedule import COLUMNS, KINDS, Schedule
 from orlomo.config import RunConfig
 from orlomo.engines.callbacks import Callbacks, RunHandle
+from orlomo.engines.engine import check_devices
 from orlomo.engines.session import checksum
 from orlomo.engines.signals import Signals
 from orlomo.engines.simulated.comparing import Comparison
@@ -64,6 +65,7 @@ def replay(run: Run, stages: Sequence[Stage], task: Task, *, jobs: int, callback
     trace = trace_of(run.event_columns, saved.position)
     comparison = Comparison(run, saved, len(trace))
     (_, first), *later = stages
+    check_devices((first.compute_device, first.server_device))
     if run.virtual:
         with on_threads(1):
             planned = plan(first, task, task.initial_params(first.seed), later)
