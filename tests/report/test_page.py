@@ -201,16 +201,25 @@ def test_a_million_events_open_in_three_seconds(window: Browser, tmp_path: Path)
     assert window.complaints() == []
 
 
-def test_a_name_cannot_break_out_of_the_page(runs: list[orlomo.Run], window: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("<img src=x onerror=a()>", "annotation-text"),  # at the end of its curve
+        ("</script><img src=x onerror=alert(1)>", "legendtext"),  # where there is no room for it there
+    ],
+)
+def test_a_name_cannot_break_out_of_the_page(
+    hostile: str, shown: str, runs: list[orlomo.Run], window: Browser, tmp_path: Path
+) -> None:
     page = page_content(runs[:1])
-    hostile = page["runs"][0]["name"] = page["title"] = "</script><img src=x onerror=alert(1)>"
+    page["runs"][0]["name"] = page["title"] = hostile
     page["methods"][0]["final"]["test accuracy"] = page["methods"][0]["method"] = hostile
     page["story"] = [hostile]
     path = tmp_path / "page.html"
     page["methods"] *= 2  # so that the curves have names
     path.write_text(page_of(page))
     window.open(path.as_uri())
-    names = "return [...document.querySelectorAll('#metric-accuracy .annotation-text')].map(one => one.textContent)"
+    names = f"return [...document.querySelectorAll('#metric-accuracy .{shown}')].map(one => one.textContent)"
     assert hostile in window.run(names)
     assert window.run("return document.getElementById('told').textContent") == hostile
     assert window.run("return document.querySelector('#methods tbody th').textContent") == hostile

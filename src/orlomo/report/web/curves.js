@@ -97,7 +97,8 @@ function lines(chart) {
   const able = hasTarget(chart) && page.target.percent && page.target.higher && best < 100;
   errors[id] = able && !(linear[id] ?? best < 90);
   const { axis, cut } = valueAxis(chart, curves), marked = curves.length * Math.max(...curves.map((one) => one.x.length)) < 240;
-  const longest = Math.max(...curves.map((one) => one.name.length)), direct = curves.length > 1 && curves.length < 13 && figure.clientWidth > 480;
+  // Names stand at the ends of the curves where there is room for them, else in a legend.
+  const room = 16 + 6.6 * Math.max(...curves.map((one) => one.name.length)), direct = curves.length > 1 && curves.length < 13 && figure.clientWidth > 480 && room <= 200;
   const drawn = curves.map((one) => ({ ...one, y: one.y.map(plotted(id)), low: one.low?.map(plotted(id)), high: one.high?.map(plotted(id)), shown: one.y }));
   const traces = drawn.flatMap((one) => {
     const edge = { type: "scatter", mode: "lines", x: one.x, line: { width: 0 }, hoverinfo: "skip", showlegend: false, name: plain(one.name) };
@@ -109,7 +110,7 @@ function lines(chart) {
   const begins = cut !== null && !whole[id] ? [{ xref: "paper", yref: "paper", x: 1, y: 0, xanchor: "right", yanchor: "bottom", text: `the axis begins at ${number(cut)}${chart.y_label.endsWith("(%)") ? "%" : ""}`, showarrow: false, font: { color: variable("--dim"), size: 11 }, bgcolor: variable("--panel") }] : [];
   draw(id, traces, {
     xaxis: { title: { text: by === "seconds" ? clock(page.runs) : LABELS[by] }, range: xRange(curves), autorange: false }, yaxis: { title: { text: plain(chart.y_label) + (errors[id] ? ", logarithmic towards 100" : ""), standoff: own ? 20 : 8 }, ...axis },
-    margin: { l: 50, r: direct ? Math.min(200, 16 + 6.6 * longest) : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, drawn, axis) : [])],
+    margin: { l: 50, r: direct ? room : 12, t: MARGIN.top, b: MARGIN.bottom }, annotations: [...begins, ...(direct ? labels(id, drawn, axis) : [])],
     ...(direct ? {} : legend(id, curves.map((one) => one.name))), summary: summaryOf(chart, curves, by),
     rows: () => [["curve", LABELS[by], chart.y_label, "worst seed", "best seed"], curves.flatMap((one) => one.x.map((x, i) => [one.name, number(x, 5), number(one.y[i], 5), ...(one.low ? [number(one.low[i], 5), number(one.high[i], 5)] : ["–", "–"])]))],
   });
